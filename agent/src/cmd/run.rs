@@ -1,0 +1,13 @@
+//! `agent run` (not written yet: refuses to start).
+
+use std::process::ExitCode;
+
+/// Arguments of `agent run`.
+#[derive(Debug, Default, clap::Args)]
+pub struct Args {}
+
+/// Runs the command.
+pub fn main(_args: Args) -> ExitCode {
+    eprintln!("agent run: not available in this build");
+    ExitCode::from(proto::exit::AgentExit::Usage.code())
+}

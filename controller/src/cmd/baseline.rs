@@ -1,0 +1,13 @@
+//! `controller baseline` (not written yet: refuses to start).
+
+use std::process::ExitCode;
+
+/// Arguments of `controller baseline`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the command.
+pub fn main(_args: Args) -> ExitCode {
+    eprintln!("controller baseline: not available in this build");
+    ExitCode::from(proto::exit::controller::USAGE)
+}

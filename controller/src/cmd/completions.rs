@@ -1,0 +1,13 @@
+//! `controller completions` (not written yet: refuses to start).
+
+use std::process::ExitCode;
+
+/// Arguments of `controller completions`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the command.
+pub fn main(_args: Args) -> ExitCode {
+    eprintln!("controller completions: not available in this build");
+    ExitCode::from(proto::exit::controller::USAGE)
+}

@@ -1,0 +1,13 @@
+//! `controller explain` (not written yet: refuses to start).
+
+use std::process::ExitCode;
+
+/// Arguments of `controller explain`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the command.
+pub fn main(_args: Args) -> ExitCode {
+    eprintln!("controller explain: not available in this build");
+    ExitCode::from(proto::exit::controller::USAGE)
+}

@@ -1,0 +1,5 @@
+//! Thin entry: everything is in the library.
+
+fn main() -> std::process::ExitCode {
+    controller::cli::main()
+}
