@@ -1,0 +1,57 @@
+# `make demo` runs one real trial; `make test` passes every test. Everything else is for maintainers.
+
+SHELL := /bin/bash
+TARGET := x86_64-unknown-linux-gnu
+SECS ?= 600
+
+.PHONY: help demo test build static test-long lint docs bench-overhead bench-audit bench-load mutants fuzz interrupts clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: build ## build, run one real trial on the stand-in engine, show what came out
+	@PATH="$(CURDIR)/dist:$$PATH" dist/controller run --config recipes/trials/demo.yaml --result dist/demo-result.json
+	@echo && dist/controller explain dist/demo-result.json
+
+test: ## set up what the tests need, run them all, count the skips
+	@tests/run
+
+test-long: ## everything that outgrows its share of CI
+	@tests/run --long
+
+build: static ## dist/agent (static), dist/controller, dist/tokenspeed (the stand-in, static)
+	@cargo build --locked --release -p controller
+	@mkdir -p dist
+	@install -m 0755 target/$(TARGET)/agent/agent target/$(TARGET)/agent/tokenspeed target/release/controller dist/
+
+static: ## the two static binaries alone
+	@cargo agent-static --locked
+	@cargo engine-static --locked
+
+lint: ## format, clippy, licences and sources
+	@tests/lint
+
+docs: ## the code's documentation
+	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+
+bench-overhead: build ## delays, CPU and memory beside the original script and class, as ratios
+	@tests/bench/overhead
+
+bench-audit: ## judging a 300 MB export beside json.load and beside reading it
+	@cargo run --locked --release -q -p proto --example bench_audit
+
+bench-load: build ## the native client beside its peers and beside a raw reader
+	@tests/bench/load
+
+mutants: ## mutation test of validation and audit rules, resumable
+	@tests/mutants
+
+fuzz: ## every fuzz target for SECS seconds
+	@tests/fuzz $(SECS)
+
+interrupts: build ## the whole interrupt matrix and a seeded soak
+	@tests/interrupts
+
+clean: ## what was built
+	@cargo clean
+	@rm -rf dist .venvs
