@@ -24,10 +24,9 @@ pub fn decode_array(text: &str) -> Result<Vec<String>, BadArray> {
     items
         .into_iter()
         .enumerate()
-        .map(|(index, item)| match item {
-            serde_json::Value::String(s) if s.contains('\0') => Err(BadArray::Nul(index)),
-            serde_json::Value::String(s) => Ok(s),
-            _ => Err(BadArray::NotStrings),
+        .map(|(index, item)| {
+            let serde_json::Value::String(word) = item else { return Err(BadArray::NotStrings) };
+            if word.contains('\0') { Err(BadArray::Nul(index)) } else { Ok(word) }
         })
         .collect()
 }

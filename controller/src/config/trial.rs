@@ -139,6 +139,7 @@ pub struct Timing {
 
 /// Where a trial lives on the host.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of the configuration")]
 pub struct Place {
     /// Resolved, shared root; scratch is `<work_dir>/u<uid>`.
     pub work_dir: PathBuf,

@@ -91,6 +91,6 @@ pub enum ReadError {
 
 /// Reads one export from a stream.
 pub fn read(source: impl Read) -> Result<Export, ReadError> {
-    let _ = source;
+    drop(source);
     todo!("PROTO")
 }
