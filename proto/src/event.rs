@@ -192,13 +192,6 @@ pub enum EventBody {
         /// Milliseconds since the first signal.
         elapsed_ms: u64,
     },
-    /// Log lines were left out of the stream for one watcher or for all.
-    LogsDropped {
-        /// Which log.
-        source: String,
-        /// How many lines.
-        lines: u64,
-    },
     /// CPU and memory of the tree.
     ResourcesSampled {
         /// The tree.

@@ -16,6 +16,7 @@
 //! | [`export`] | reading an export, and judging it (contract H, design section 8) |
 //! | [`stats`] | mean, deviation, percentiles (design section 8) |
 //! | [`event`] | what happened, numbered: journal, stream and status page (design section 5) |
+//! | [`status`] | the trial as its events leave it |
 //! | [`finding`] | remarks that are not failures (design section 3) |
 
 pub mod args;
@@ -28,6 +29,7 @@ pub mod limits;
 pub mod marker;
 pub mod names;
 pub mod stats;
+pub mod status;
 pub mod text;
 
 #[cfg(feature = "grpc")]
