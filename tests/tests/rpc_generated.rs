@@ -1,5 +1,7 @@
 //! The checked-in wire code is what `proto/agent.proto` says; with `UPDATE=1` this test rewrites it.
 
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
