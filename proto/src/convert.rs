@@ -235,6 +235,7 @@ impl From<Event> for v1::Event {
             EventBody::ServerStopped { detail, elapsed_ms } => {
                 Body::ServerStopped(v1::ServerStopped { detail, elapsed_ms })
             }
+            EventBody::LogsDropped { source, lines } => Body::LogsOverrun(v1::LogsOverrun { source, lines }),
             EventBody::ResourcesSampled { processes } => Body::ResourcesSampled(v1::ResourcesSampled {
                 processes: processes.into_iter().map(Into::into).collect(),
             }),
@@ -295,6 +296,7 @@ impl TryFrom<v1::Event> for Event {
             Body::ServerStopped(v1::ServerStopped { detail, elapsed_ms }) => {
                 EventBody::ServerStopped { detail, elapsed_ms }
             }
+            Body::LogsOverrun(v1::LogsOverrun { source, lines }) => EventBody::LogsDropped { source, lines },
             Body::ResourcesSampled(v1::ResourcesSampled { processes }) => {
                 EventBody::ResourcesSampled { processes: processes.into_iter().map(Into::into).collect() }
             }
@@ -419,10 +421,13 @@ impl From<Status> for v1::Status {
             first_token_ms: status.first_token_ms,
             health: status.health.into_iter().map(Into::into).collect(),
             processes: status.processes.into_iter().map(Into::into).collect(),
+            log_lines_dropped: status.log_lines_dropped,
             findings: status.findings.into_iter().map(Into::into).collect(),
             stopping: status.stopping,
             server_end: status.server_end,
             finished: status.finished.map(Into::into),
+            bench_pid: status.bench_pid,
+            lease: status.lease,
         }
     }
 }
@@ -451,10 +456,13 @@ impl TryFrom<v1::Status> for Status {
             first_token_ms: wire.first_token_ms,
             health: all(wire.health)?,
             processes: wire.processes.into_iter().map(Into::into).collect(),
+            log_lines_dropped: wire.log_lines_dropped,
             findings: all(wire.findings)?,
             stopping: wire.stopping,
             server_end: wire.server_end,
             finished: wire.finished.map(TryInto::try_into).transpose()?,
+            bench_pid: wire.bench_pid,
+            lease: wire.lease,
         })
     }
 }
@@ -506,6 +514,7 @@ mod tests {
             EventBody::FindingRaised { finding: Finding::new(FindingId::LeaseOff, "no lease", "set one") },
             EventBody::Stopping { cause: "SIGTERM".into() },
             EventBody::ServerStopped { detail: "exit 0".into(), elapsed_ms: 12 },
+            EventBody::LogsDropped { source: "server".into(), lines: 7 },
             EventBody::ResourcesSampled {
                 processes: vec![ProcessSample {
                     pid: 1,

@@ -192,6 +192,13 @@ pub enum EventBody {
         /// Milliseconds since the first signal.
         elapsed_ms: u64,
     },
+    /// Log lines were left out of the stream for every watcher: there were too many.
+    LogsDropped {
+        /// Which log.
+        source: String,
+        /// How many lines.
+        lines: u64,
+    },
     /// CPU and memory of the tree.
     ResourcesSampled {
         /// The tree.

@@ -45,6 +45,10 @@ pub struct Status {
     pub steps_failed: u32,
     /// Leader of the server's group.
     pub server_pid: Option<u32>,
+    /// Leader of the bench's group; only in a snapshot of the agent.
+    pub bench_pid: Option<u32>,
+    /// `off`, `held`, `free` or `lost`; empty but in a snapshot of the agent.
+    pub lease: String,
     /// From the server's start to `/health` 200, milliseconds.
     pub startup_ms: Option<u64>,
     /// Of the generate probe, milliseconds.
@@ -53,6 +57,8 @@ pub struct Status {
     pub health: Vec<HealthAnswer>,
     /// Last resource sample.
     pub processes: Vec<ProcessSample>,
+    /// Log lines left out for every watcher.
+    pub log_lines_dropped: u64,
     /// Findings so far, at most the last 1,000.
     pub findings: Vec<Finding>,
     /// Why the trial is being stopped.
@@ -192,6 +198,7 @@ impl Status {
             EventBody::Stopping { cause } => self.stopping = Some(cause.clone()),
             EventBody::ServerStopped { detail, .. } => self.server_end = Some(detail.clone()),
             EventBody::ResourcesSampled { processes } => self.processes.clone_from(processes),
+            EventBody::LogsDropped { lines, .. } => self.log_lines_dropped += lines,
             EventBody::Finished { exit, reason } => {
                 self.running = None;
                 self.finished = Some(Ending { exit: *exit, reason: reason.clone() });

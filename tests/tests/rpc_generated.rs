@@ -1,4 +1,5 @@
-//! The checked-in wire code is what `proto/agent.proto` says; with `UPDATE=1` this test rewrites it.
+//! The checked-in wire code is what `proto/agent.proto` says; with `UPDATE=1` this test rewrites it. After a
+//! change of the file: regenerate first, then follow in `proto/src/convert.rs` (this test needs a `proto` that builds).
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 

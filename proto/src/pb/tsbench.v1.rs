@@ -118,6 +118,15 @@ pub struct Status {
     /// Version of the contract that the agent speaks; 0 before the first event.
     #[prost(uint32, tag = "24")]
     pub contract_version: u32,
+    /// Log lines left out for every watcher.
+    #[prost(uint64, tag = "25")]
+    pub log_lines_dropped: u64,
+    /// Leader of the bench's group, in the agent's pid namespace.
+    #[prost(uint32, optional, tag = "26")]
+    pub bench_pid: ::core::option::Option<u32>,
+    /// "off", "held", "free" (the grace runs) or "lost".
+    #[prost(string, tag = "27")]
+    pub lease: ::prost::alloc::string::String,
 }
 /// A phase and its times on the agent's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -247,19 +256,22 @@ pub struct Gap {
     #[prost(uint64, tag = "2")]
     pub last_seq: u64,
 }
-/// Whole lines, or pieces of lines longer than 64 KiB.
+/// Lines of one log. Each ends in a newline here, whatever ended it in the file; lines over 4 KiB come in
+/// pieces. Any encoding. `Logs` has the bytes as they are.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogLines {
     #[prost(enumeration = "LogSource", tag = "1")]
     pub source: i32,
-    /// Bytes as they are on disk, line ends included; any encoding.
-    #[prost(bytes = "bytes", tag = "2")]
+    /// Of which bench step.
+    #[prost(message, optional, tag = "2")]
+    pub step: ::core::option::Option<Step>,
+    #[prost(bytes = "bytes", tag = "3")]
     pub data: ::prost::bytes::Bytes,
-    /// How many line ends are in it.
-    #[prost(uint32, tag = "3")]
+    /// How many.
+    #[prost(uint32, tag = "4")]
     pub lines: u32,
-    /// When it was read, on the agent's clock.
-    #[prost(uint64, tag = "4")]
+    /// When the last of them was read, on the agent's clock.
+    #[prost(uint64, tag = "5")]
     pub at_ms: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -287,7 +299,10 @@ pub struct Event {
     /// When, on the agent's clock.
     #[prost(uint64, tag = "2")]
     pub at_ms: u64,
-    #[prost(oneof = "event::Body", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(
+        oneof = "event::Body",
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+    )]
     pub body: ::core::option::Option<event::Body>,
 }
 /// Nested message and enum types in `Event`.
@@ -320,6 +335,8 @@ pub mod event {
         ResourcesSampled(super::ResourcesSampled),
         #[prost(message, tag = "15")]
         Finished(super::Finished),
+        #[prost(message, tag = "16")]
+        LogsOverrun(super::LogsOverrun),
     }
 }
 /// First event of every trial: the wall-clock anchor.
@@ -497,6 +514,15 @@ pub struct ServerStopped {
     #[prost(uint64, tag = "2")]
     pub elapsed_ms: u64,
 }
+/// Log lines left out for every watcher, because there were too many a second.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogsOverrun {
+    /// "server", "bench" or "bench-warmup".
+    #[prost(string, tag = "1")]
+    pub source: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub lines: u64,
+}
 /// CPU and memory of the trial's process tree.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResourcesSampled {
@@ -536,6 +562,9 @@ pub struct Finished {
 pub struct LogsRequest {
     #[prost(enumeration = "LogSource", tag = "1")]
     pub source: i32,
+    /// Of BENCH, which step; absent: the newest.
+    #[prost(message, optional, tag = "4")]
+    pub step: ::core::option::Option<Step>,
     /// Start this many lines before the end; absent: at the beginning; 0: only what comes.
     #[prost(uint64, optional, tag = "2")]
     pub tail: ::core::option::Option<u64>,
