@@ -3,5 +3,7 @@
 
 pub mod cli;
 pub mod cmd;
+pub mod events;
 pub mod load;
 pub mod rpc;
+pub mod status;

@@ -63,6 +63,11 @@ pub fn server_log(token: &RunToken) -> String {
     format!("bench-server.{token}.log")
 }
 
+/// `bench-log.<token>.<prefix>.step<n>.log`: stdout and stderr of one bench step.
+pub fn bench_log(token: &RunToken, warmup: bool, step: u32) -> String {
+    format!("bench-log.{token}.{}.step{step}.log", if warmup { "bench-warmup" } else { "bench" })
+}
+
 /// `markers.<token>.log`: the marker lines, which decide a verdict (design section 5).
 pub fn markers(token: &RunToken) -> String {
     format!("markers.{token}.log")
@@ -135,9 +140,15 @@ mod tests {
     #[test]
     fn only_own_files_belong() {
         let token = RunToken::parse("7.1").unwrap();
-        for name in
-            [export(&token, 1), server_log(&token), lease(&token), socket(&token), journal(&token), markers(&token)]
-        {
+        for name in [
+            export(&token, 1),
+            server_log(&token),
+            lease(&token),
+            socket(&token),
+            journal(&token),
+            markers(&token),
+            bench_log(&token, true, 1),
+        ] {
             assert!(belongs_to(&token, &name), "{name}");
         }
         for name in ["bench.7-1.step1.json", "lease.17.1", "lease.7.1x", "7.1", "home"] {
