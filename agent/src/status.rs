@@ -124,20 +124,16 @@ impl Status {
 
     /// Notes an answer; `true` if it differs from the one before on that path.
     pub fn note_health(&mut self, path: &str, answer: &str, at_ms: u64) -> bool {
-        match self.health.iter_mut().find(|h| h.path == path) {
-            Some(known) => {
-                known.at_ms = at_ms;
-                let changed = known.answer != answer;
-                if changed {
-                    answer.clone_into(&mut known.answer);
-                }
-                changed
-            }
-            None => {
-                self.health.push(HealthAnswer { path: path.to_owned(), answer: answer.to_owned(), at_ms });
-                true
-            }
+        let Some(known) = self.health.iter_mut().find(|h| h.path == path) else {
+            self.health.push(HealthAnswer { path: path.to_owned(), answer: answer.to_owned(), at_ms });
+            return true;
+        };
+        known.at_ms = at_ms;
+        let changed = known.answer != answer;
+        if changed {
+            answer.clone_into(&mut known.answer);
         }
+        changed
     }
 }
 

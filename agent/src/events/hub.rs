@@ -183,9 +183,8 @@ impl EventHub {
     pub fn subscribe(&self, from_seq: u64) -> Subscription {
         let changed = self.shared.changed.subscribe();
         let store = self.shared.lock();
-        let resumed_at = (from_seq > 1)
-            .then(|| store.events.iter().rev().find(|e| e.seq < from_seq).map_or(0, |e| e.at_ms))
-            .unwrap_or_default();
+        let before = |e: &&Arc<Event>| e.seq < from_seq;
+        let resumed_at = if from_seq > 1 { store.events.iter().rev().find(before).map_or(0, |e| e.at_ms) } else { 0 };
         let next_log = store.logs.iter().find(|l| l.at_ms >= resumed_at).map_or(store.last_log + 1, |l| l.number);
         drop(store);
         Subscription { shared: Arc::clone(&self.shared), changed, next_seq: from_seq.max(1), next_log }
