@@ -1,0 +1,67 @@
+//! One export from its path to its verdict: what `agent run`, `agent audit`, `controller run` and `controller audit` share.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::{Expectation, Export, Layer, OpenError, OutputLensShape, Part, ReadError, Unsound, judge, open, read};
+use crate::exit::AgentExit;
+
+/// Why an export is bad: not to be had, not to be read, or not sound.
+#[derive(Debug, thiserror::Error)]
+pub enum Bad {
+    /// There is no such file, or it is not a regular one.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It is not one JSON object.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It was read and is not sound.
+    #[error("{}", .0.detail())]
+    Unsound(Unsound),
+}
+
+impl Bad {
+    /// The exit status that this verdict ends the agent with.
+    pub const fn exit(&self) -> AgentExit {
+        match self {
+            Self::Open(_) | Self::Read(_) => AgentExit::ResultJsonUnusable,
+            Self::Unsound(unsound) => unsound.exit(),
+        }
+    }
+
+    /// What to do about it, in one sentence.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Open(_) | Self::Read(_) => Unsound::Unusable { part: Part::File, detail: String::new() }.hint(),
+            Self::Unsound(unsound) => unsound.hint(),
+        }
+    }
+}
+
+/// An export with its verdict.
+#[derive(Debug)]
+pub struct Audit {
+    /// What was read; `None` when the file could not be.
+    pub export: Option<Export>,
+    /// Sound, with the shape of `output_lens`, or why not.
+    pub verdict: Result<OutputLensShape, Bad>,
+}
+
+/// Opens, reads and judges one export.
+pub fn audit(path: &Path, expectation: &Expectation, layer: Layer) -> Audit {
+    match open(path) {
+        Ok(file) => audit_file(file, expectation, layer),
+        Err(error) => Audit { export: None, verdict: Err(error.into()) },
+    }
+}
+
+/// [`audit`] of a file that [`open`] or [`super::open_at`] has opened.
+pub fn audit_file(file: File, expectation: &Expectation, layer: Layer) -> Audit {
+    match read(file) {
+        Ok(export) => {
+            let verdict = judge(&export, expectation, layer).map_err(Bad::Unsound);
+            Audit { export: Some(export), verdict }
+        }
+        Err(error) => Audit { export: None, verdict: Err(error.into()) },
+    }
+}
