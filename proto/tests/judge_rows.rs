@@ -9,17 +9,17 @@ const BOTH: [Layer; 2] = [Layer::Agent, Layer::Host];
 
 /// A sound export of 32 requests; `change` is laid over it, null removes a key.
 fn export(change: &Value) -> String {
+    let Value::Object(change) = change else { panic!("changes are an object") };
     let mut doc = json!({
         "completed": 32, "failed": 0, "duration": 2.0, "output_throughput": 1600.0, "request_throughput": 16.0,
         "total_token_throughput": 1800.0, "mean_ttft_ms": 20.0, "median_ttft_ms": 19.0, "mean_tpot_ms": 2.0,
         "median_tpot_ms": 2.0, "total_output_tokens": 3200,
     });
-    for (key, value) in change.as_object().unwrap() {
-        if value.is_null() {
-            doc.as_object_mut().unwrap().remove(key);
-        } else {
-            doc[key] = value.clone();
-        }
+    for (key, value) in change {
+        doc[key] = value.clone();
+    }
+    if let Value::Object(fields) = &mut doc {
+        fields.retain(|_, value| !value.is_null());
     }
     doc.to_string()
 }
