@@ -1,1 +1,12 @@
-//! (being written)
+//! The result of a trial: what was seen ([`observed`]), what the exports say ([`collect`]), what follows from
+//! both ([`aggregate`], [`details`], [`assemble`]), the document ([`document`]) and its atomic store ([`store`]).
+//!
+//! Everything but `collect` and `store` is pure, so that each row of contract section I is a table test.
+
+pub mod aggregate;
+pub mod assemble;
+pub mod collect;
+pub mod details;
+pub mod document;
+pub mod observed;
+pub mod store;
