@@ -1,6 +1,6 @@
 //! The metrics of a trial: what was asked for, and means, sums and distributions over its exports (contract I.2).
 
-use proto::export::{Counter, Export, OutputLens, OutputLensShape, Scalar};
+use proto::export::{Counter, Export, Lengths, OutputLens, OutputLensShape, Scalar};
 use proto::stats;
 use serde_json::{Map, Number, Value, json};
 
@@ -157,32 +157,27 @@ fn lengths(trial: &Trial, records: &[Record], put: &mut impl FnMut(&str, Value))
     {
         put("output_lens_shape", json!(first.as_str()));
     }
-    let pools: Option<Vec<&[f64]>> = records
-        .iter()
-        .zip(&shapes)
-        .map(|(record, shape)| match (&record.export.output_lens, shape) {
-            (OutputLens::Whole(lens), Some(OutputLensShape::PerChoice | OutputLensShape::PerRequest)) => {
-                Some(lens.as_slice())
+    // A pool over whichever steps happen to have the array would describe a subset while reading as the trial's.
+    let mut pool = Lengths::default();
+    for (record, shape) in records.iter().zip(&shapes) {
+        match (&record.export.output_lens, shape) {
+            (OutputLens::Whole(lengths), Some(OutputLensShape::PerChoice | OutputLensShape::PerRequest)) => {
+                pool.merge(lengths);
             }
-            (OutputLens::Whole(_) | OutputLens::Absent | OutputLens::Invalid(_), _) => None,
-        })
-        .collect();
-    let Some(pool) = pools.map(|p| stats::sorted(p.concat())).filter(|p| !p.is_empty()) else { return };
-    put("generated_tokens_count", json!(pool.len()));
-    let figures = [
-        ("generated_tokens_mean", stats::mean(&pool)),
-        ("generated_tokens_min", pool.first().copied()),
-        ("generated_tokens_max", pool.last().copied()),
-        ("generated_tokens_std", stats::sample_std(&pool)),
-        ("generated_tokens_p50", stats::percentile(&pool, 50.0)),
-        ("generated_tokens_p90", stats::percentile(&pool, 90.0)),
-        ("generated_tokens_p99", stats::percentile(&pool, 99.0)),
-    ];
-    for (key, value) in figures {
-        if let Some(value) = value {
-            put(key, float(value));
+            (OutputLens::Whole(_) | OutputLens::Absent | OutputLens::Invalid(_), _) => return,
         }
     }
+    let Some(figures) = pool.distribution() else { return };
+    put("generated_tokens_count", json!(figures.count));
+    put("generated_tokens_mean", float(figures.mean));
+    put("generated_tokens_min", json!(figures.min));
+    put("generated_tokens_max", json!(figures.max));
+    if let Some(std) = figures.std {
+        put("generated_tokens_std", float(std));
+    }
+    put("generated_tokens_p50", float(figures.p50));
+    put("generated_tokens_p90", float(figures.p90));
+    put("generated_tokens_p99", float(figures.p99));
 }
 
 /// `total_output_tokens / completed` of one step.
