@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use proto::exit::controller as status;
 
@@ -75,6 +75,13 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let harness = std::env::args_os().nth(1).is_some_and(|sub| sub == "corpus" || sub == "report");
+    if harness && error.kind() == ErrorKind::UnknownArgument {
+        // The words of the published programs, which scripts around them look for.
+        eprintln!(
+            "\nunrecognized arguments: {}",
+            error.get(ContextKind::InvalidArg).map_or_else(String::new, ToString::to_string)
+        );
+    }
     ExitCode::from(if harness { 2 } else { status::USAGE })
 }
 

@@ -11,3 +11,4 @@ pub mod launch;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod whole_file;
