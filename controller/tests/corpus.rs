@@ -1,5 +1,7 @@
 //! `controller corpus build` against the published builder's bytes, refusals and generator vectors.
 
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
