@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use controller::corpus::bands::{Band, DEFAULT_WEIGHTS, Weights};
 use controller::corpus::plan::{L_INSTRUCTION, Plan, XL_INSTRUCTION};
 use controller::corpus::rng::{Rng, Sampler, Seed};
-use controller::corpus::source::Sources;
+use controller::corpus::source::{Sources, hex};
 use controller::corpus::{Request, build};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -24,7 +24,7 @@ fn json(path: &Path) -> Value {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 fn strings(list: &Value) -> Vec<String> {

@@ -151,7 +151,7 @@ fn load(path: &str, split: impl FnOnce(&str, &str) -> Result<Vec<String>, Source
 }
 
 /// Lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     use fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
