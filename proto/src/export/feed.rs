@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use sha2::{Digest, Sha256};
 
-use super::{MAX_BYTES, ReadError};
+use super::ReadError;
 
 /// Bytes per chunk: large enough that a system call costs nothing, small enough for the cache.
 const CHUNK: usize = 128 * 1024;
@@ -32,6 +32,8 @@ pub(super) struct Feed<R> {
     /// Offset of `chunk[0]` in the file.
     base: u64,
     fault: Option<Fault>,
+    /// Most bytes that are read.
+    limit: u64,
     hasher: Hasher,
 }
 
@@ -43,7 +45,7 @@ enum Fault {
 }
 
 impl<R: Read> Feed<R> {
-    pub(super) fn new(source: R) -> Self {
+    pub(super) fn new(source: R, limit: u64) -> Self {
         Self {
             source,
             chunk: vec![0; CHUNK],
@@ -52,6 +54,7 @@ impl<R: Read> Feed<R> {
             carried: 0,
             base: 0,
             fault: None,
+            limit,
             hasher: Hasher::Inline(Sha256::new()),
         }
     }
@@ -72,7 +75,7 @@ impl<R: Read> Feed<R> {
             let end = self.base + self.valid as u64;
             match self.fault {
                 Some(Fault::Utf8) => return Err(malformed("not UTF-8", end)),
-                Some(Fault::Size) => return Err(malformed(format!("more than {MAX_BYTES} bytes"), end)),
+                Some(Fault::Size) => return Err(malformed(format!("more than {} bytes", self.limit), end)),
                 None => {}
             }
             let mut carry = [0; CARRY];
@@ -99,7 +102,7 @@ impl<R: Read> Feed<R> {
                     self.fault = error.error_len().map(|_| Fault::Utf8);
                 }
             }
-            if self.base + self.filled as u64 > MAX_BYTES {
+            if self.base + self.filled as u64 > self.limit {
                 self.fault = Some(Fault::Size);
             }
             if self.valid > 0 {

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io::Read;
 
+use super::MAX_BYTES;
 use super::lengths::Lengths;
 use super::scan::{Number, Scanner, Start};
 
@@ -140,7 +141,11 @@ pub enum ReadError {
 /// Numbers that no finite double holds are unusable values, not faults of the file (review finding B-02). Above a
 /// megabyte a second thread hashes.
 pub fn read(source: impl Read) -> Result<Export, ReadError> {
-    let mut scanner = Scanner::new(source);
+    read_within(source, MAX_BYTES)
+}
+
+fn read_within(source: impl Read, limit: u64) -> Result<Export, ReadError> {
+    let mut scanner = Scanner::new(source, limit);
     match scanner.next()? {
         Some(b'{') => scanner.bump(),
         None if scanner.offset() == 0 => return Err(ReadError::Empty),
@@ -400,4 +405,24 @@ fn whole(number: &Number<'_>) -> Option<u64> {
         Number::Word(_) | Number::Long { .. } => None,
     }
     .filter(|length| *length <= Lengths::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_grows_for_ever_ends() {
+        struct Endless;
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                buffer.fill(b' ');
+                Ok(buffer.len())
+            }
+        }
+        let error = read_within(Read::chain(&b"{"[..], Endless), 10_000_000).unwrap_err().to_string();
+        assert!(error.starts_with("more than 10000000 bytes at byte"), "{error}");
+        assert!(read_within(&b"{ }"[..], 3).is_ok());
+        assert!(read_within(&b"{ } "[..], 3).is_err());
+    }
 }

@@ -68,8 +68,8 @@ impl Start {
 }
 
 impl<R: Read> Scanner<R> {
-    pub(super) fn new(source: R) -> Self {
-        Self { feed: Feed::new(source), at: 0, number: Vec::new() }
+    pub(super) fn new(source: R, limit: u64) -> Self {
+        Self { feed: Feed::new(source, limit), at: 0, number: Vec::new() }
     }
 
     /// Offset of the next byte in the file.
