@@ -35,6 +35,8 @@ pub mod text;
 #[cfg(feature = "grpc")]
 pub mod convert;
 #[cfg(feature = "grpc")]
+pub mod fault;
+#[cfg(feature = "grpc")]
 pub mod pb;
 
 /// Version of the `TS_*` contract, markers and files that this build speaks.
