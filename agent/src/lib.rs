@@ -3,7 +3,9 @@
 
 pub mod cli;
 pub mod cmd;
+pub mod config;
 pub mod events;
 pub mod load;
 pub mod rpc;
 pub mod status;
+pub mod timing;

@@ -1,13 +1,20 @@
-//! `agent run` (not written yet: refuses to start).
+//! `agent run`: the serving benchmark from the environment.
 
 use std::process::ExitCode;
 
+use crate::config::Flags;
+
 /// Arguments of `agent run`.
-#[derive(Debug, Default, clap::Args)]
-pub struct Args {}
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Args {
+    /// Settings.
+    #[command(flatten)]
+    pub flags: Flags,
+}
 
 /// Runs the command.
-pub fn main(_args: Args) -> ExitCode {
+pub fn main(args: Args) -> ExitCode {
+    drop(args.flags);
     eprintln!("agent run: not available in this build");
     ExitCode::from(proto::exit::AgentExit::Usage.code())
 }
