@@ -7,6 +7,7 @@ pub mod cli;
 pub mod cmd;
 pub mod config;
 pub mod corpus;
+pub mod error;
 pub mod launch;
 pub mod report;
 pub mod result;

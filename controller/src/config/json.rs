@@ -188,7 +188,9 @@ fn number(token: &str) -> Result<Node, String> {
     }
     match serde_json::from_str::<f64>(token) {
         Ok(value) => Ok(Node::Float(value)),
-        Err(error) if error.to_string().contains("out of range") => Err(format!("{} is too large a number", cut(token))),
+        Err(error) if error.to_string().contains("out of range") => {
+            Err(format!("{} is too large a number", cut(token)))
+        }
         Err(_) => Err(format!("{} is not a JSON value", cut(token))),
     }
 }

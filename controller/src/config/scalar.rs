@@ -1,5 +1,7 @@
 //! What an unquoted YAML scalar means: the implicit resolvers and constructors of PyYAML 6's safe loader, form by form.
 
+use std::fmt::Write as _;
+
 use super::value::Node;
 
 /// The meaning of an unquoted scalar.
@@ -111,6 +113,9 @@ fn sexagesimal(text: &str, negative: bool, body: &str) -> Result<Node, String> {
     Ok(Node::Int(if negative { -total } else { total }))
 }
 
+/// Nine decimal digits.
+const LIMB: u64 = 1_000_000_000;
+
 /// The magnitude in decimal digits.
 fn from_radix(digits: &str, radix: u32) -> Result<String, String> {
     if let Ok(number) = u128::from_str_radix(digits, radix) {
@@ -124,7 +129,6 @@ fn from_radix(digits: &str, radix: u32) -> Result<String, String> {
         return Err(format!("an integer of more than {MAX_DIGITS} digits"));
     }
     // Schoolbook conversion, nine decimal digits to a limb, lowest first.
-    const LIMB: u64 = 1_000_000_000;
     let mut limbs = vec![0u64];
     for digit in digits.chars().filter_map(|c| c.to_digit(radix)) {
         let mut carry = u64::from(digit);
@@ -139,7 +143,8 @@ fn from_radix(digits: &str, radix: u32) -> Result<String, String> {
     }
     let mut text = limbs.last().map(u64::to_string).unwrap_or_default();
     for limb in limbs.iter().rev().skip(1) {
-        text.push_str(&format!("{limb:09}"));
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{limb:09}");
     }
     Ok(text)
 }

@@ -215,6 +215,25 @@ pub enum RuntimeKind {
     Process,
 }
 
+impl RuntimeKind {
+    /// The spelling in a configuration, which is also the name of the client.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+            Self::Process => "process",
+        }
+    }
+
+    /// Whether the agent runs in a container.
+    pub const fn is_container(self) -> bool {
+        match self {
+            Self::Docker | Self::Podman => true,
+            Self::Process => false,
+        }
+    }
+}
+
 /// When the image is pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pull {

@@ -169,9 +169,9 @@ impl Value {
             Node::Str(text) => Json::String(text.clone()),
             Node::BigInt(_) | Node::Date(_) => spelled(),
             Node::Seq(items) => Json::Array(items.iter().map(Self::to_json).collect()),
-            Node::Map(map) => Json::Object(
-                map.iter().map(|(key, value)| (key.text().unwrap_or_default(), value.to_json())).collect(),
-            ),
+            Node::Map(map) => {
+                Json::Object(map.iter().map(|(key, value)| (key.text().unwrap_or_default(), value.to_json())).collect())
+            }
         }
     }
 }
@@ -216,16 +216,12 @@ impl Map {
 
     /// Sets a key; a key that is there keeps its place and gets the new value. Tells whether it was there.
     pub fn insert(&mut self, key: Value, value: Value) -> bool {
-        match self.entries.iter_mut().find(|(k, _)| same_key(&k.node, &key.node)) {
-            Some(entry) => {
-                entry.1 = value;
-                true
-            }
-            None => {
-                self.entries.push((key, value));
-                false
-            }
+        if let Some(entry) = self.entries.iter_mut().find(|(k, _)| same_key(&k.node, &key.node)) {
+            entry.1 = value;
+            return true;
         }
+        self.entries.push((key, value));
+        false
     }
 }
 

@@ -39,9 +39,7 @@ fn syntax(error: &ScanError) -> ReadError {
 
 /// Control characters are refused wherever they stand, as by PyYAML's reader.
 fn printable(text: &str) -> Result<(), ReadError> {
-    let fine = |c: char| {
-        matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
-    };
+    let fine = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
     for (index, line) in text.lines().enumerate() {
         if let Some((column, c)) = line.chars().enumerate().find(|(_, c)| !fine(*c)) {
             let at = Pos { line: index + 1, column: column + 1 };
@@ -221,13 +219,9 @@ fn count(value: &Value) -> usize {
     match &value.node {
         Node::Seq(items) => 1 + items.iter().map(count).sum::<usize>(),
         Node::Map(map) => 1 + map.iter().map(|(_, value)| 1 + count(value)).sum::<usize>(),
-        Node::Null
-        | Node::Bool(_)
-        | Node::Int(_)
-        | Node::BigInt(_)
-        | Node::Float(_)
-        | Node::Str(_)
-        | Node::Date(_) => 1,
+        Node::Null | Node::Bool(_) | Node::Int(_) | Node::BigInt(_) | Node::Float(_) | Node::Str(_) | Node::Date(_) => {
+            1
+        }
     }
 }
 
@@ -254,13 +248,7 @@ fn collection_tag(tag: Option<&Tag>, wanted: &str, at: Pos) -> Result<(), ReadEr
 }
 
 /// What a scalar means.
-fn resolve(
-    text: &str,
-    style: ScalarStyle,
-    tag: Option<&Tag>,
-    at: Pos,
-    is_key: bool,
-) -> Result<Key, ReadError> {
+fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Pos, is_key: bool) -> Result<Key, ReadError> {
     let plain = matches!(style, ScalarStyle::Plain);
     let string = || Value::new(Node::Str(text.to_owned()), at);
     let spelled = |node| Key::Own(Value { node, at, raw: Some(text.to_owned()) });
