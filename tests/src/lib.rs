@@ -1,3 +1,4 @@
-//! The engine's stand-in, and what tests of more than one program share.
+//! The engine's stand-in (see [`engine`]), and what tests of more than one program share.
 
+pub mod engine;
 pub mod needs;

@@ -1,0 +1,60 @@
+//! What each process of the stand-in saw, for tests: one JSON object a line, appended in one write.
+
+use super::script::Script;
+use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+
+/// Appends to the script's journal; does nothing without one.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    path: Option<std::path::PathBuf>,
+    role: &'static str,
+}
+
+impl Journal {
+    /// The journal of one process.
+    pub fn new(script: &Script, role: &'static str) -> Self {
+        Self { path: script.journal.clone(), role }
+    }
+
+    /// The process' start: argv, environment, identity and open descriptors.
+    pub fn start(&self) {
+        let pid = nix::unistd::getpid();
+        let sid = nix::unistd::getsid(None).map_or(-1, nix::unistd::Pid::as_raw);
+        let env: serde_json::Map<String, Value> = std::env::vars_os()
+            .map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned().into()))
+            .collect();
+        let argv: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+        let fields = json!({"argv": argv, "env": env, "ppid": nix::unistd::getppid().as_raw(),
+            "pgid": nix::unistd::getpgrp().as_raw(), "sid": sid, "fds": open_fds(), "pid": pid.as_raw()});
+        self.note("start", fields);
+    }
+
+    /// Any other event.
+    pub fn note(&self, event: &str, fields: Value) {
+        let Some(path) = &self.path else { return };
+        let mut line = json!({"role": self.role, "event": event, "pid": std::process::id()});
+        if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
+            line.extend(fields);
+        }
+        let text = format!("{line}\n");
+        // The journal is for the test that asked for it: a server must not fail because of it.
+        if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
+            let _ = file.write_all(text.as_bytes());
+        }
+    }
+}
+
+/// Numbers of the open descriptors, without the one that lists them.
+fn open_fds() -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let links = entries.filter_map(Result::ok).filter_map(|e| {
+        let number = e.file_name().to_str()?.parse().ok()?;
+        let target = std::fs::read_link(e.path()).ok()?;
+        (!target.starts_with("/proc")).then_some(number)
+    });
+    let mut found: Vec<u32> = links.collect();
+    found.sort_unstable();
+    found
+}
