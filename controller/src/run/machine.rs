@@ -160,8 +160,9 @@ impl Machine {
         let stay = (self.state, Vec::new());
         match (self.state, input) {
             (Preparing, Input::Prepared) => (Spawning, vec![Effect::Spawn]),
-            (Preparing, Input::PrepareFailed) => (Over, vec![Effect::Finish]),
-            (Preparing, Input::Signal) => (Over, vec![Effect::WriteInterrupted, Effect::Die]),
+            (Preparing, Input::PrepareFailed) | (WaitingForGpu, Input::GpuDone) => (Over, vec![Effect::Finish]),
+            // Nothing of the trial exists, or nothing is left.
+            (Preparing | WaitingForGpu, Input::Signal) => (Over, vec![Effect::WriteInterrupted, Effect::Die]),
 
             (Spawning, Input::Spawned) => (Running, vec![]),
             // Nobody can create the container now, but whether somebody did is not known.
@@ -201,9 +202,6 @@ impl Machine {
             }
             (Collecting(Signal), Input::Collected) => (Over, vec![Effect::Die]),
             (Collecting(Exit | Hung | Error | Deadline), Input::Collected) => (WaitingForGpu, vec![Effect::WaitForGpu]),
-
-            (WaitingForGpu, Input::Signal) => (Over, vec![Effect::WriteInterrupted, Effect::Die]),
-            (WaitingForGpu, Input::GpuDone) => (Over, vec![Effect::Finish]),
 
             // Late or repeated news changes nothing.
             (

@@ -7,18 +7,23 @@
 //! | [`signals`] | SIGTERM, SIGHUP, SIGINT, the parent's end, and the hour of death |
 //! | [`runtime`], [`container`], [`process`], [`cli`] | what holds the agent, behind one trait |
 //! | [`removal`] | removing and proving absence |
-//! | [`output`] | the client's streams, bounded |
+//! | [`client`], [`output`] | the child, its streams, bounded |
+//! | [`journal`] | the agent's own files, read while it writes them |
+//! | [`reap`] | what proven-dead trials left |
 //! | [`lease`], [`registry`], [`identity`] | who lives, and who is proven dead |
 //! | [`vram`] | GPU memory before and after |
 //! | [`timings`] | every wait, in one struct |
 
 pub mod cli;
+pub mod client;
 pub mod container;
 pub mod identity;
+pub mod journal;
 pub mod lease;
 pub mod machine;
 pub mod output;
 pub mod process;
+pub mod reap;
 pub mod registry;
 pub mod removal;
 pub mod runtime;

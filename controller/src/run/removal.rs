@@ -50,6 +50,8 @@ pub struct Outcome {
     pub foreign: bool,
     /// The first look found our container running.
     pub found_running: bool,
+    /// A look found our container at all.
+    pub was_there: bool,
 }
 
 /// Removes until absence is proven or the deadline passes. The deadline may move while this runs.
@@ -59,7 +61,8 @@ pub async fn remove(
     mut deadline: watch::Receiver<Instant>,
     timings: &Timings,
 ) -> Outcome {
-    let mut attempt = Attempt { runtime, pace, timings, ordered: 0, absences: 0, last: String::new(), found: None };
+    let mut attempt =
+        Attempt { runtime, pace, timings, ordered: 0, absences: 0, last: String::new(), found: None, was_there: false };
     let removal = loop {
         let until = *deadline.borrow_and_update();
         tokio::select! {
@@ -69,15 +72,12 @@ pub async fn remove(
             Ok(()) = deadline.changed() => {}
         }
     };
-    let found = attempt.found;
-    match removal {
-        Some(foreign) => Outcome { removal: Removal::Proven, foreign, found_running: found == Some(true) },
-        None => Outcome {
-            removal: Removal::NotProven { detail: attempt.last, command: runtime.by_hand() },
-            foreign: false,
-            found_running: found == Some(true),
-        },
-    }
+    let (found_running, was_there) = (attempt.found == Some(true), attempt.was_there);
+    let (removal, foreign) = match removal {
+        Some(foreign) => (Removal::Proven, foreign),
+        None => (Removal::NotProven { detail: attempt.last, command: runtime.by_hand() }, false),
+    };
+    Outcome { removal, foreign, found_running, was_there }
 }
 
 struct Attempt<'a> {
@@ -89,6 +89,7 @@ struct Attempt<'a> {
     /// Last words of the runtime that explain why there is no proof.
     last: String,
     found: Option<bool>,
+    was_there: bool,
 }
 
 impl Attempt<'_> {
@@ -123,6 +124,7 @@ impl Attempt<'_> {
                 Look::Ours { id: ours, running } => {
                     self.found.get_or_insert(running);
                     self.absences = 0;
+                    self.was_there = true;
                     if self.last.is_empty() {
                         self.last = format!("it is still there ({ours})");
                     }
@@ -215,14 +217,12 @@ mod tests {
         fn remove<'a>(&'a self, id: Option<&'a str>, limit: Duration) -> BoxFuture<'a, RemoveAnswer> {
             self.orders.lock().unwrap().push((id.map(str::to_owned), self.started.elapsed()));
             Box::pin(async move {
-                match next(&self.answers) {
+                let answer = next(&self.answers);
+                if matches!(answer, RemoveAnswer::Failed { code: None, .. }) {
                     // Hangs as long as it is allowed to.
-                    RemoveAnswer::Failed { code: None, words } => {
-                        tokio::time::sleep(limit).await;
-                        RemoveAnswer::Failed { code: None, words }
-                    }
-                    answer => answer,
+                    tokio::time::sleep(limit).await;
                 }
+                answer
             })
         }
         fn by_hand(&self) -> String {

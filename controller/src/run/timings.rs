@@ -49,20 +49,20 @@ impl Default for Timings {
             client_grace: Duration::from_secs(5),
             client_kill_wait: Duration::from_secs(5),
             drain: Duration::from_secs(5),
-            remove_call: Duration::from_secs(60),
+            remove_call: Duration::from_mins(1),
             remove_spacing: Duration::from_secs(1),
             remove_total: Duration::from_secs(190),
             query_call: Duration::from_secs(20),
             look_spacing: Duration::from_millis(400),
             hung_client: Duration::from_secs(10),
             gpu_poll: Duration::from_secs(5),
-            gpu_wait: Duration::from_secs(300),
+            gpu_wait: Duration::from_mins(5),
             gpu_held_bytes: 8 << 30,
             signal_kill: Duration::from_millis(1500),
             signal_reap: Duration::from_millis(300),
             signal_remove: Duration::from_millis(3600),
             signal_death: Duration::from_millis(3900),
-            helper: Duration::from_secs(180),
+            helper: Duration::from_mins(3),
         }
     }
 }
