@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(plan.ask.sampling, Some(sampling));
         assert_eq!(
             (plan.timeout, plan.label.as_str(), plan.arm.as_str(), plan.round),
-            (Duration::from_secs(1800), "leg", "", 1)
+            (Duration::from_mins(30), "leg", "", 1)
         );
         assert_eq!((plan.ask.model.as_str(), plan.profile, plan.warmup_requests()), ("model", Profile::Strict, 4));
         assert_eq!(parse(&["--concurrency", "9"]).unwrap().warmup_requests(), 9);

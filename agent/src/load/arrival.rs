@@ -154,7 +154,7 @@ mod tests {
     fn gaps(text: &str, count: usize) -> Vec<f64> {
         let times = text.parse::<Arrivals>().unwrap().schedule(count, 7).unwrap();
         assert_eq!((times.len(), times[0]), (count, Duration::ZERO));
-        times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect()
+        times.windows(2).map(|pair| pair[1].as_secs_f64() - pair[0].as_secs_f64()).collect()
     }
 
     #[test]

@@ -378,10 +378,7 @@ impl Client {
                 Err(errno) => self.connect_failed(index, errno, run),
             };
         }
-        let class = match errno {
-            Errno::EMFILE | Errno::ENFILE | Errno::EADDRNOTAVAIL | Errno::ENOBUFS | Errno::ENOMEM => Class::ClientFault,
-            _ => Class::Connect,
-        };
+        let class = if ours(errno) { Class::ClientFault } else { Class::Connect };
         job.reading.fail(Failure::new(class, format!("connect: {}", errno.desc())));
         self.finish(index, now, Over { reusable: false }, run);
     }
@@ -414,7 +411,7 @@ impl Client {
                 continue;
             }
             if let Some(index) = self.slot_of(event.data()) {
-                self.handle(index, event.events(), &bridge, run);
+                self.handle(index, event.events(), bridge, run);
                 if closed_loop {
                     self.send_closed(next, count, start, run);
                 }
@@ -430,7 +427,7 @@ impl Client {
         (u64::from(slot.generation) == token >> 32).then_some(index)
     }
 
-    fn handle(&mut self, index: usize, flags: EpollFlags, bridge: &Bridge, run: &mut Run<'_>) {
+    fn handle(&mut self, index: usize, flags: EpollFlags, bridge: Bridge, run: &mut Run<'_>) {
         if matches!(self.slots[index].link, Link::Connecting { .. }) {
             self.connected(index, run);
         }
@@ -480,7 +477,7 @@ impl Client {
                 Err(error) => {
                     // An answer that came before the reset says more than the reset.
                     let bridge = self.clock.bridge();
-                    self.read(index, true, &bridge, run);
+                    self.read(index, true, bridge, run);
                     self.broke(index, errno_of(&error), run);
                     return;
                 }
@@ -492,7 +489,7 @@ impl Client {
 
     /// Reads what has come. A read that does not fill the buffer has emptied the socket; only an edge that announces
     /// an end needs another one.
-    fn read(&mut self, index: usize, closing: bool, bridge: &Bridge, run: &mut Run<'_>) {
+    fn read(&mut self, index: usize, closing: bool, bridge: Bridge, run: &mut Run<'_>) {
         loop {
             let Slot { link: Link::Open(stream), job, stamped, .. } = &mut self.slots[index] else { return };
             let got = receive(stream, *stamped, &mut self.buffer, &mut self.control);
@@ -534,10 +531,7 @@ impl Client {
         let now = self.clock.now();
         let Some(job) = &mut self.slots[index].job else { return self.drop_idle(index) };
         job.reading.eof(now, job.reused);
-        let class = match errno {
-            Errno::ENOBUFS | Errno::ENOMEM => Class::ClientFault,
-            _ => Class::Truncated,
-        };
+        let class = if ours(errno) { Class::ClientFault } else { Class::Truncated };
         if !job.reading.only_end_missing() {
             job.reading.fail(Failure::new(class, errno.desc()));
         }
@@ -628,6 +622,11 @@ fn token(index: usize, generation: u32) -> u64 {
     u64::from(generation) << 32 | (index as u64 & 0xFFFF_FFFF)
 }
 
+/// Whether this side ran out of something.
+fn ours(errno: Errno) -> bool {
+    matches!(errno, Errno::EMFILE | Errno::ENFILE | Errno::EADDRNOTAVAIL | Errno::ENOBUFS | Errno::ENOMEM)
+}
+
 fn errno_of(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
@@ -643,16 +642,16 @@ pub fn receive(stream: &TcpStream, stamped: bool, buffer: &mut [u8], control: &m
             Ok(message) if message.bytes == 0 => Got::End,
             Ok(message) => Got::Bytes {
                 count: message.bytes,
-                wall_ns: message.cmsgs().ok().and_then(|mut all| {
-                    all.find_map(|one| match one {
-                        ControlMessageOwned::ScmTimestampns(at) => Some(nanos(Duration::from(at))),
-                        _ => None,
-                    })
-                }),
+                wall_ns: message.cmsgs().ok().and_then(|mut all| all.find_map(|one| stamp_of(&one))),
             },
             Err(Errno::EINTR) => continue,
             Err(Errno::EAGAIN) => Got::Nothing,
             Err(errno) => Got::Failed(errno),
         };
     }
+}
+
+/// The kernel's stamp, nanoseconds since the Unix epoch.
+fn stamp_of(message: &ControlMessageOwned) -> Option<u64> {
+    if let ControlMessageOwned::ScmTimestampns(at) = message { Some(nanos(Duration::from(*at))) } else { None }
 }

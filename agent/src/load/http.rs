@@ -131,7 +131,7 @@ impl Decoder {
                     }
                     return Ok(Some(Part::Body(body)));
                 }
-                _ => self.framing_byte(input)?,
+                State::ChunkSize { .. } | State::ChunkEnd { .. } | State::Trailer { .. } => self.framing_byte(input)?,
             }
         }
     }
@@ -213,7 +213,7 @@ fn take<'a>(input: &mut &'a [u8], limit: u64) -> &'a [u8] {
 }
 
 /// Parses a head that is whole in `input`, or keeps what has come.
-fn read_head(kept: &mut Vec<u8>, input: &mut &[u8]) -> Result<Option<(Head, State)>, HttpError> {
+fn read_head(kept: &mut Vec<u8>, input: &mut &[u8]) -> Result<Option<Parsed>, HttpError> {
     if kept.is_empty()
         && let Some((used, parsed)) = parse_head(input)?
     {
@@ -237,7 +237,10 @@ fn read_head(kept: &mut Vec<u8>, input: &mut &[u8]) -> Result<Option<(Head, Stat
     Ok(None)
 }
 
-fn parse_head(bytes: &[u8]) -> Result<Option<(usize, (Head, State))>, HttpError> {
+/// A head, and how its body is framed.
+type Parsed = (Head, State);
+
+fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Parsed)>, HttpError> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
     let used = match response.parse(bytes).map_err(|e| HttpError::Head(e.to_string()))? {

@@ -347,7 +347,7 @@ fn figures(samples: &[Sample], requests: usize, wall_s: f64) -> Headline {
 fn median(values: Vec<f64>) -> f64 {
     let sorted = proto::stats::sorted(values);
     let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
 }
 
 /// Every option: the published ones in their order, then ours.
@@ -404,4 +404,30 @@ pub fn write_atomically(path: &Path, content: &impl Serialize) -> Result<(), Leg
         let _ = std::fs::remove_file(&temporary);
         failed(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_headlines_to_the_last_digit() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/variadic/client/headline.json");
+        let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        assert_eq!(cases.len(), 7);
+        for case in cases {
+            let records = case["records"].as_array().unwrap();
+            let samples: Vec<Sample> = records
+                .iter()
+                .filter(|record| record["ok"] == true)
+                .map(|record| Sample {
+                    ttft: record["ttft"].as_f64().unwrap(),
+                    latency: record["latency"].as_f64().unwrap(),
+                    tokens: record["usage"]["completion_tokens"].as_u64().filter(|tokens| *tokens > 0),
+                })
+                .collect();
+            let found = figures(&samples, records.len(), case["wall_s"].as_f64().unwrap());
+            assert_eq!(serde_json::to_value(found).unwrap(), case["headline"]);
+        }
+    }
 }

@@ -34,7 +34,12 @@ pub struct Shape {
 
 impl Shape {
     /// From a leg's figures, milliseconds; long gaps and long answers are cut so that it takes a second or two.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to small numbers")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "clamped to small numbers"
+    )]
     pub fn new(streams: usize, ttft_ms: f64, itl_ms: f64, tokens: f64) -> Self {
         let ttft = Duration::from_secs_f64(ttft_ms.clamp(1.0, 200.0) / 1e3);
         let itl = Duration::from_secs_f64(itl_ms.clamp(0.2, 100.0) / 1e3);
@@ -156,6 +161,7 @@ struct Server {
     next: u64,
     due: BinaryHeap<std::cmp::Reverse<(Stamp, u64)>>,
     truth: Truth,
+    token: String,
 }
 
 const LISTENER: u64 = 0;
@@ -169,7 +175,7 @@ impl Server {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         let (streams, due, truth) = (HashMap::new(), BinaryHeap::new(), Truth::default());
-        Ok(Self { listener, clock, shape, epoll, streams, next: LISTENER + 1, due, truth })
+        Ok(Self { listener, clock, shape, epoll, streams, next: LISTENER + 1, due, truth, token: chunk(TOKEN) })
     }
 
     fn serve(mut self, stop: &AtomicBool) -> io::Result<Truth> {
@@ -249,11 +255,9 @@ impl Server {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let Some((arrived, sent, before)) = stream.answering else { continue };
             let last = sent + 1 == self.shape.tokens;
-            let mut bytes = if sent == 0 { HEAD.to_owned() } else { String::new() };
-            for event in [Some(TOKEN), last.then_some(LAST)].into_iter().flatten() {
-                bytes.push_str(&format!("{:x}\r\n{event}\r\n", event.len()));
-            }
-            bytes.push_str(if last { "0\r\n\r\n" } else { "" });
+            let head = if sent == 0 { HEAD } else { "" };
+            let end = if last { chunk(LAST) + "0\r\n\r\n" } else { String::new() };
+            let bytes = [head, &self.token, &end].concat();
             let now = self.clock.now();
             // Its few bytes fit into any socket buffer whose reader lives; one that does not is dropped.
             if stream.socket.write_all(bytes.as_bytes()).is_err() {
@@ -273,6 +277,10 @@ impl Server {
             }
         }
     }
+}
+
+fn chunk(event: &str) -> String {
+    format!("{:x}\r\n{event}\r\n", event.len())
 }
 
 #[cfg(test)]

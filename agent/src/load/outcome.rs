@@ -53,6 +53,12 @@ pub struct Failure {
     pub detail: String,
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.class.as_str(), self.detail)
+    }
+}
+
 impl Failure {
     /// A failure from its parts.
     pub fn new(class: Class, detail: impl Into<String>) -> Self {

@@ -112,12 +112,12 @@ pub struct Own {
 /// The keys of a usage that the client itself needs.
 #[derive(Debug, Default, serde::Deserialize)]
 struct Usage<'a> {
-    #[serde(default)]
-    completion_tokens: Option<serde_json::Value>,
-    #[serde(default)]
-    prompt_tokens: Option<serde_json::Value>,
-    #[serde(default, borrow)]
-    accepted_draft_tokens: Option<&'a RawValue>,
+    #[serde(default, rename = "completion_tokens")]
+    completion: Option<serde_json::Value>,
+    #[serde(default, rename = "prompt_tokens")]
+    prompt: Option<serde_json::Value>,
+    #[serde(default, borrow, rename = "accepted_draft_tokens")]
+    accepted: Option<&'a RawValue>,
 }
 
 impl Record {
@@ -151,9 +151,9 @@ impl Record {
             text: seen.text,
         });
         let usage = seen.usage.and_then(|text| RawValue::from_string(text).ok());
-        let accepted = usage.as_deref().and_then(|usage| {
-            serde_json::from_str::<Usage<'_>>(usage.get()).ok()?.accepted_draft_tokens.map(RawValue::to_owned)
-        });
+        let accepted = usage
+            .as_deref()
+            .and_then(|usage| serde_json::from_str::<Usage<'_>>(usage.get()).ok()?.accepted.map(RawValue::to_owned));
         // All timings of a broken stream are dropped by the published client.
         let measured = (!broken || !published).then(|| Measured {
             ttft: span(seen.first_piece),
@@ -168,9 +168,9 @@ impl Record {
         Self {
             measured,
             ok: finished.verdict.is_ok(),
-            err: finished.verdict.err().map(|failure| match failure.class {
-                Class::Empty => failure.detail,
-                class => format!("{}: {}", class.as_str(), failure.detail),
+            err: finished.verdict.err().map(|failure| {
+                // The one text that is pinned (B.6).
+                if failure.class == Class::Empty { failure.detail } else { failure.to_string() }
             }),
             i: index,
             id: prompt.id.clone(),
@@ -183,12 +183,12 @@ impl Record {
 
     /// `usage.completion_tokens`; `None` when missing, null, zero or no count.
     pub fn completion_tokens(&self) -> Option<u64> {
-        self.usage_count(|usage| usage.completion_tokens)
+        self.usage_count(|usage| usage.completion)
     }
 
     /// `usage.prompt_tokens`, likewise.
     pub fn prompt_tokens(&self) -> Option<u64> {
-        self.usage_count(|usage| usage.prompt_tokens)
+        self.usage_count(|usage| usage.prompt)
     }
 
     fn usage_count(&self, field: impl Fn(Usage<'_>) -> Option<serde_json::Value>) -> Option<u64> {

@@ -43,7 +43,7 @@ impl Template {
             head.push_str("Connection: close\r\n");
         }
         for (name, value) in &ask.headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head.extend([name.as_str(), ": ", value, "\r\n"]);
         }
         head.push_str("Content-Length: ");
         Self {

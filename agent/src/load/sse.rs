@@ -28,6 +28,7 @@ pub struct Event<'a> {
 ///
 /// A stream's unfinished last event is dropped, as the rules say.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about the bytes before, not one state")]
 pub struct Strict {
     line: Vec<u8>,
     data: Vec<u8>,
