@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use proto::exit::AgentExit;
 
-use crate::cmd;
+use crate::{cmd, run};
 
 /// Serves, benches, audits and tears down one TokenSpeed trial.
 #[derive(Debug, Parser)]
@@ -30,23 +30,34 @@ pub enum Command {
     /// Judges exports, a JSON line each
     Audit(cmd::audit::Args),
     /// The native load client
-    Load(Box<cmd::load::Args>),
+    Load(cmd::load::Args),
     /// Version, contract version, build
     Version(cmd::version::Args),
 }
 
 /// Parses the command line and runs the command.
+///
+/// Stop signals are blocked first thing: as PID 1 there is no default action, so one that came before the
+/// supervisor reads would be lost (failure scenario FS-26).
 pub fn main() -> ExitCode {
+    if let Err(error) = run::block_signals() {
+        eprintln!("agent: signals cannot be blocked: {error}");
+        return ExitCode::from(AgentExit::Internal.code());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    if !matches!(cli.command, None | Some(Command::Run(_))) {
+        // Everything else dies of signals as usual.
+        let _ = run::restore_signals();
+    }
     match cli.command {
         None => cmd::run::main(cli.run),
         Some(Command::Run(args)) => cmd::run::main(args),
         Some(Command::Check(args)) => cmd::check::main(args),
         Some(Command::Audit(args)) => cmd::audit::main(args),
-        Some(Command::Load(args)) => cmd::load::main(*args),
+        Some(Command::Load(args)) => cmd::load::main(args),
         Some(Command::Version(args)) => cmd::version::main(args),
     }
 }

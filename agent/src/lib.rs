@@ -7,5 +7,6 @@ pub mod config;
 pub mod events;
 pub mod load;
 pub mod rpc;
+pub mod run;
 pub mod status;
 pub mod timing;

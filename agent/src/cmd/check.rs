@@ -31,14 +31,16 @@ pub fn main(args: Args) -> ExitCode {
             let _ = writeln!(stdout, "{plan:#}");
             ExitCode::SUCCESS
         }
-        Err(error) => usage(&mut stdout, &error),
+        Err(error) => {
+            print_usage(&mut stdout, &error);
+            ExitCode::from(AgentExit::Usage.code())
+        }
     }
 }
 
-/// Prints a usage error where the contract wants it, and is its exit status.
-pub fn usage(stdout: &mut impl Write, error: &UsageError) -> ExitCode {
+/// Prints a usage error where the contract wants it.
+pub fn print_usage(stdout: &mut impl Write, error: &UsageError) {
     let _ = writeln!(stdout, "TS_BENCH_FAIL: {error}");
-    ExitCode::from(AgentExit::Usage.code())
 }
 
 /// The plan as JSON; secrets by name.
