@@ -2,3 +2,7 @@
 
 pub mod engine;
 pub mod needs;
+pub mod patience;
+pub mod ports;
+pub mod processes;
+pub mod server;
