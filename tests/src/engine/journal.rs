@@ -10,15 +10,18 @@ use std::io::Write as _;
 pub struct Journal {
     path: Option<std::path::PathBuf>,
     role: &'static str,
+    /// Descriptors that were open at the start: what the parent let through.
+    inherited: Vec<u32>,
 }
 
 impl Journal {
-    /// The journal of one process.
+    /// The journal of one process; made before anything else is opened.
     pub fn new(script: &Script, role: &'static str) -> Self {
-        Self { path: script.journal.clone(), role }
+        let inherited = if script.journal.is_some() { open_fds() } else { Vec::new() };
+        Self { path: script.journal.clone(), role, inherited }
     }
 
-    /// The process' start: argv, environment, identity and open descriptors.
+    /// The process' start: argv, environment, identity and inherited descriptors.
     pub fn start(&self) {
         let pid = nix::unistd::getpid();
         let sid = nix::unistd::getsid(None).map_or(-1, nix::unistd::Pid::as_raw);
@@ -27,7 +30,7 @@ impl Journal {
             .collect();
         let argv: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let fields = json!({"argv": argv, "env": env, "ppid": nix::unistd::getppid().as_raw(),
-            "pgid": nix::unistd::getpgrp().as_raw(), "sid": sid, "fds": open_fds(), "pid": pid.as_raw()});
+            "pgid": nix::unistd::getpgrp().as_raw(), "sid": sid, "fds": self.inherited, "pid": pid.as_raw()});
         self.note("start", fields);
     }
 

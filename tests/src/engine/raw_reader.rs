@@ -23,6 +23,8 @@ pub struct Load {
     pub num_prompts: usize,
     /// Tokens each.
     pub max_tokens: u32,
+    /// Tokens in an event, as the server is set: a complete stream has `max_tokens / tokens_per_chunk` events.
+    pub tokens_per_chunk: u32,
     /// The request's model; none: the server's only one.
     pub model: Option<String>,
     /// Ends the run with an error.
@@ -36,7 +38,7 @@ pub struct RawReport {
     pub completed: u64,
     /// The others.
     pub failed: u64,
-    /// Token events.
+    /// Token events; equal to the tokens where an event holds one.
     pub tokens: u64,
     /// Seconds from the first request to the last byte.
     pub duration_s: f64,
@@ -115,7 +117,7 @@ pub fn raw_reader(load: &Load) -> io::Result<RawReport> {
             let Some(slot) = slot else { continue };
             let Some(end) = slot.read(&mut buffer, &mut ttft, &mut itl) else { continue };
             tokens += u64::from(slot.events);
-            let good = end == End::Proper && slot.events == load.max_tokens;
+            let good = end == End::Proper && slot.events == load.max_tokens.div_ceil(load.tokens_per_chunk);
             *(if good { &mut completed } else { &mut failed }) += 1;
             if good && sent < load.num_prompts {
                 slot.start(&request)?;
@@ -209,6 +211,7 @@ const OPTIONS: Options = &[
     ("--concurrency", Takes::One),
     ("--num-prompts", Takes::One),
     ("--max-tokens", Takes::One),
+    ("--tokens-per-chunk", Takes::One),
     ("--model", Takes::One),
     ("--deadline-sec", Takes::One),
 ];
@@ -225,6 +228,7 @@ pub fn main(words: &[String]) -> io::Result<ExitCode> {
             concurrency: number("--concurrency", 1)?,
             num_prompts: number("--num-prompts", 1)?,
             max_tokens: u32::try_from(number("--max-tokens", 100)?).unwrap_or(u32::MAX),
+            tokens_per_chunk: u32::try_from(number("--tokens-per-chunk", 1)?).unwrap_or(u32::MAX),
             model: given.one("--model").map(str::to_owned),
             deadline: Duration::from_secs(number("--deadline-sec", 600)? as u64),
         })
