@@ -12,4 +12,5 @@ pub mod launch;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod sweep;
 pub mod whole_file;

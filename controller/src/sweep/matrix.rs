@@ -91,8 +91,7 @@ pub fn json_document(run: &RunHeader, rows: &[Row<'_>]) -> Value {
 
 /// Keys of the workload configuration whose values differ between cells, sorted.
 fn varying_keys(rows: &[Row<'_>]) -> Vec<String> {
-    let mut keys: Vec<String> =
-        rows.iter().flat_map(|row| row.cell.identity.workload_config.keys().cloned()).collect();
+    let mut keys: Vec<String> = rows.iter().flat_map(|row| row.cell.identity.workload_config.keys().cloned()).collect();
     keys.sort();
     keys.dedup();
     keys.retain(|key| {
@@ -162,10 +161,8 @@ fn summary_rows(run: &RunHeader, rows: &[Row<'_>]) -> Vec<Vec<String>> {
             column("Environment", |r| r.cell.identity.environment.clone()),
         ];
         if !keys.is_empty() {
-            columns.push(cell.map_or_else(
-                || "Config".into(),
-                |r| config_column(&r.cell.identity.workload_config, &keys),
-            ));
+            columns
+                .push(cell.map_or_else(|| "Config".into(), |r| config_column(&r.cell.identity.workload_config, &keys)));
         }
         columns.push(column("Failure rate", |r| failure_rate(r.cell)));
         columns.push(column("Failures", |r| failures(r.cell)));

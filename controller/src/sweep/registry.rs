@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use blake2::Blake2bVar;
+use blake2::digest::{Update, VariableOutput};
+use serde_json::{Value, json};
+
 /// The built-in mitigations: name, and the variable it sets.
-pub const MITIGATIONS: [(&str, Option<(&str, &str)>); 22] = [
+const MITIGATIONS: [(&str, Option<(&str, &str)>); 22] = [
     ("none", None),
     ("tf32_off", Some(("DISABLE_TF32", "1"))),
     ("xnack", Some(("HSA_XNACK", "1"))),
@@ -28,14 +32,121 @@ pub const MITIGATIONS: [(&str, Option<(&str, &str)>); 22] = [
     ("fa_prefer_aotriton", Some(("TORCH_ROCM_FA_PREFER_CK", "0"))),
 ];
 
-/// What a mitigation sets.
-pub type Bundle = BTreeMap<String, String>;
+/// Environments of AORTA that need what this program does not run.
+const UNSUPPORTED: [(&str, &str); 2] =
+    [("emulated-rocjitsu", "runs an emulator"), ("emulated-rocjitsu-dbt", "runs an emulator")];
 
-/// A registered environment.
+/// Where a cell's trials run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Environment {
-    /// Container image, if it names one.
-    pub docker: Option<String>,
-    /// What it sets.
-    pub env: BTreeMap<String, String>,
+pub struct CellEnvironment {
+    /// Registry name, or `_inline_<hash>`.
+    pub name: String,
+    docker: Option<String>,
+    env: BTreeMap<String, String>,
+    inline: bool,
+}
+
+impl CellEnvironment {
+    /// An image that the recipe names itself.
+    pub fn inline(image: String, env: BTreeMap<String, String>) -> Self {
+        Self { name: inline_name(&image, &env), docker: Some(image), env, inline: true }
+    }
+
+    /// The image, if it names one.
+    pub fn docker(&self) -> Option<&str> {
+        self.docker.as_deref()
+    }
+
+    /// Variables it sets.
+    pub const fn env(&self) -> &BTreeMap<String, String> {
+        &self.env
+    }
+
+    /// `_aorta_environment`.
+    pub fn to_config(&self) -> Value {
+        json!({
+            "name": self.name, "docker": self.docker, "venv": null, "buck_target": null, "emulator": null,
+            "mirage_profile": null, "source_package": self.source(), "env": self.env,
+        })
+    }
+
+    /// `resolved_environment` of matrix.json.
+    pub fn to_matrix(&self) -> Value {
+        json!({
+            "name": self.name, "docker": self.docker, "venv": null, "env": self.env,
+            "source_package": self.source(), "inline": self.inline,
+        })
+    }
+
+    const fn source(&self) -> Option<&'static str> {
+        if self.inline { None } else { Some("aorta") }
+    }
+}
+
+/// `_inline_` and 8 hex digits over the image and, where there are any, its variables.
+fn inline_name(image: &str, env: &BTreeMap<String, String>) -> String {
+    let mut text = image.as_bytes().to_vec();
+    if !env.is_empty() {
+        text.push(0);
+        text.extend(json!(env).to_string().into_bytes());
+    }
+    let mut digest = [0; 4];
+    if let Ok(mut hasher) = Blake2bVar::new(digest.len()) {
+        hasher.update(&text);
+        let _ = hasher.finalize_variable(&mut digest);
+    }
+    format!("_inline_{:08x}", u32::from_be_bytes(digest))
+}
+
+/// Everything that a recipe may name.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    mitigations: BTreeMap<String, BTreeMap<String, String>>,
+    environments: BTreeMap<String, CellEnvironment>,
+}
+
+impl Registry {
+    /// AORTA's own names.
+    pub fn builtin() -> Self {
+        let bundle = |set: &Option<(&str, &str)>| set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let plain = |name: &str| {
+            let environment =
+                CellEnvironment { name: name.to_owned(), docker: None, env: BTreeMap::new(), inline: false };
+            (name.to_owned(), environment)
+        };
+        Self {
+            mitigations: MITIGATIONS.iter().map(|(name, set)| ((*name).to_owned(), bundle(set))).collect(),
+            environments: ["local", "default"].into_iter().map(plain).collect(),
+        }
+    }
+
+    /// What a mitigation sets.
+    pub fn mitigation(&self, name: &str) -> Option<&BTreeMap<String, String>> {
+        self.mitigations.get(name)
+    }
+
+    /// Every registered mitigation.
+    pub fn mitigation_names(&self) -> impl Iterator<Item = &str> {
+        self.mitigations.keys().map(String::as_str)
+    }
+
+    /// An environment by name; the inner error says why it cannot be used here.
+    pub fn environment(&self, name: &str) -> Option<Result<CellEnvironment, &'static str>> {
+        if let Some((_, why)) = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == name) {
+            return Some(Err(why));
+        }
+        self.environments.get(name).cloned().map(Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inline_names_are_aortas() {
+        let env = BTreeMap::from([("INL".to_owned(), "y".to_owned())]);
+        assert_eq!(inline_name("example/image:1", &env), "_inline_2fd0af2f");
+        assert_eq!(inline_name("example/image:1", &BTreeMap::new()), "_inline_4753fcf8");
+    }
 }

@@ -80,8 +80,10 @@ fn python_repr(value: &Value) -> String {
         }
         Value::Array(items) => format!("[{}]", items.iter().map(python_repr).collect::<Vec<_>>().join(", ")),
         Value::Object(map) => {
-            let pairs: Vec<String> =
-                map.iter().map(|(k, v)| format!("{}: {}", python_repr(&Value::String(k.clone())), python_repr(v))).collect();
+            let pairs: Vec<String> = map
+                .iter()
+                .map(|(k, v)| format!("{}: {}", python_repr(&Value::String(k.clone())), python_repr(v)))
+                .collect();
             format!("{{{}}}", pairs.join(", "))
         }
     }
@@ -97,7 +99,10 @@ mod tests {
         assert_eq!(thousands(40960.0), "40,960.000");
         assert_eq!(thousands(-1_234_567.891_4), "-1,234,567.891");
         assert_eq!(thousands(999.0), "999.000");
-        assert_eq!(python_str(&json!(["a", 1, 2.0, null, true, {"k": "it's"}])), r#"['a', 1, 2.0, None, True, {'k': "it's"}]"#);
+        assert_eq!(
+            python_str(&json!(["a", 1, 2.0, null, true, {"k": "it's"}])),
+            r#"['a', 1, 2.0, None, True, {'k': "it's"}]"#
+        );
         assert_eq!(python_str(&json!("plain")), "plain");
     }
 }
