@@ -192,7 +192,9 @@ fn threshold(fields: &Fields<'_>) -> Result<f64, RecipeError> {
     let number = match value.node {
         Node::Int(whole) => whole as f64,
         Node::Float(float) => float,
-        _ => f64::NAN,
+        Node::Null | Node::Bool(_) | Node::BigInt(_) | Node::Str(_) | Node::Date(_) | Node::Seq(_) | Node::Map(_) => {
+            f64::NAN
+        }
     };
     if number.is_finite() && number > 0.0 {
         return Ok(number);
