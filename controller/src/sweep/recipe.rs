@@ -525,7 +525,7 @@ cells:
         let env: Vec<(&str, &str)> = second.trial_env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(env, expected);
         assert_eq!(second.trial_config()["_aorta_environment"]["docker"], "example/image:1");
-        assert_eq!(recipe.threshold, 1.15);
+        assert!((recipe.threshold - 1.15).abs() < 1e-9);
     }
 
     #[test]
