@@ -70,7 +70,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { log_lines: 4000, log_bytes: 1 << 20, line_bytes: 4096, lines_per_sec: 500, samples: 900 }
+        Self { log_lines: 4000, log_bytes: 1 << 20, line_bytes: 4096, lines_per_sec: 2000, samples: 900 }
     }
 }
 
@@ -87,6 +87,8 @@ struct Shared {
     store: Mutex<Store>,
     /// Counts changes; watchers wait for it to move.
     changed: watch::Sender<u64>,
+    /// Counts events only, so that lines wake nobody who does not want them.
+    events_changed: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -97,8 +99,10 @@ struct Store {
     logs: VecDeque<Arc<LogLine>>,
     log_bytes: usize,
     last_log: u64,
-    /// Second in which lines are being counted, lines taken in it, lines refused in it.
-    rate: (u64, u32, u64),
+    /// Second in which lines are being counted, lines taken in it.
+    rate: (u64, u32),
+    /// Lines refused and not yet reported: whose, how many.
+    refused: Option<(LogSource, u64)>,
     closed: bool,
 }
 
@@ -110,7 +114,13 @@ impl EventHub {
 
     /// An empty hub with a given start of its clock.
     pub fn starting_at(start: Instant, limits: Limits) -> Self {
-        let shared = Shared { start, limits, store: Mutex::default(), changed: watch::Sender::new(0) };
+        let shared = Shared {
+            start,
+            limits,
+            store: Mutex::default(),
+            changed: watch::Sender::new(0),
+            events_changed: watch::Sender::new(0),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -131,27 +141,27 @@ impl EventHub {
             let mut store = self.shared.lock();
             store.push(at_ms, body, &self.shared.limits)
         };
-        self.shared.wake();
+        self.shared.wake_all();
         seq
     }
 
     /// Shows a log line, or counts it where there are too many.
     pub fn log(&self, source: LogSource, bytes: &[u8]) {
         let at_ms = self.now_ms();
-        {
+        let overrun = {
             let limits = &self.shared.limits;
             let mut store = self.shared.lock();
             let second = at_ms / 1000;
+            let mut overrun = false;
             if store.rate.0 != second {
-                let refused = store.rate.2;
-                store.rate = (second, 0, 0);
-                if refused > 0 {
-                    let body = EventBody::LogsDropped { source: source.name().to_owned(), lines: refused };
-                    store.push(at_ms, body, limits);
-                }
+                store.rate = (second, 0);
+                overrun = store.report_refused(at_ms, limits);
             }
             if store.rate.1 >= limits.lines_per_sec {
-                store.rate.2 += 1;
+                if store.refused.is_some_and(|(whose, _)| whose != source) {
+                    store.report_refused(at_ms, limits);
+                }
+                store.refused.get_or_insert((source, 0)).1 += 1;
                 return;
             }
             store.rate.1 += 1;
@@ -168,14 +178,24 @@ impl EventHub {
                 let Some(old) = store.logs.pop_front() else { break };
                 store.log_bytes -= old.bytes.len();
             }
+            overrun
+        };
+        if overrun {
+            self.shared.wake_all();
+        } else {
+            self.shared.wake();
         }
-        self.shared.wake();
     }
 
     /// No event will follow: watchers end once they have seen everything.
     pub fn close(&self) {
-        self.shared.lock().closed = true;
-        self.shared.wake();
+        let at_ms = self.now_ms();
+        {
+            let mut store = self.shared.lock();
+            store.report_refused(at_ms, &self.shared.limits);
+            store.closed = true;
+        }
+        self.shared.wake_all();
     }
 
     /// Follows the trial from event `from_seq` (0 and 1: from the start). Old log lines that are still
@@ -187,7 +207,20 @@ impl EventHub {
         let resumed_at = if from_seq > 1 { store.events.iter().rev().find(before).map_or(0, |e| e.at_ms) } else { 0 };
         let next_log = store.logs.iter().find(|l| l.at_ms >= resumed_at).map_or(store.last_log + 1, |l| l.number);
         drop(store);
-        Subscription { shared: Arc::clone(&self.shared), changed, next_seq: from_seq.max(1), next_log }
+        Subscription { shared: Arc::clone(&self.shared), changed, next_seq: from_seq.max(1), next_log: Some(next_log) }
+    }
+
+    /// Follows the events from `from_seq` on, without log lines and without being woken by them.
+    pub fn subscribe_events(&self, from_seq: u64) -> Subscription {
+        let changed = self.shared.events_changed.subscribe();
+        Subscription { shared: Arc::clone(&self.shared), changed, next_seq: from_seq.max(1), next_log: None }
+    }
+
+    /// Number of the oldest event that is kept, and the number that the next event will have.
+    pub fn range(&self) -> (u64, u64) {
+        let store = self.shared.lock();
+        let next = store.last_seq + 1;
+        (store.events.front().map_or(next, |e| e.seq), next)
     }
 
     /// Every event that is kept, from `from_seq`.
@@ -202,12 +235,24 @@ impl Shared {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wake_all(&self) {
+        self.events_changed.send_modify(|n| *n = n.wrapping_add(1));
+        self.wake();
+    }
+
     fn wake(&self) {
         self.changed.send_modify(|n| *n = n.wrapping_add(1));
     }
 }
 
 impl Store {
+    /// Turns the count of refused lines into an event; whether there was one.
+    fn report_refused(&mut self, at_ms: u64, limits: &Limits) -> bool {
+        let Some((source, lines)) = self.refused.take() else { return false };
+        self.push(at_ms, EventBody::LogsDropped { source: source.name().to_owned(), lines }, limits);
+        true
+    }
+
     fn push(&mut self, at_ms: u64, body: EventBody, limits: &Limits) -> u64 {
         self.last_seq += 1;
         let is_sample = |e: &EventBody| matches!(e, EventBody::ResourcesSampled { .. });
@@ -222,13 +267,17 @@ impl Store {
         self.last_seq
     }
 
-    fn next(&self, cursor: &mut (u64, u64)) -> Option<Item> {
-        let (next_seq, next_log) = *cursor;
-        let at = self.events.partition_point(|e| e.seq < next_seq);
+    fn next(&self, cursor: &mut (u64, Option<u64>)) -> Option<Item> {
+        let at = self.events.partition_point(|e| e.seq < cursor.0);
         let event = self.events.get(at);
+        let Some(next_log) = cursor.1 else {
+            let event = event?;
+            cursor.0 = event.seq + 1;
+            return Some(Item::Event(Arc::clone(event)));
+        };
         let oldest = self.logs.front().map_or(self.last_log + 1, |l| l.number);
         if next_log < oldest {
-            cursor.1 = oldest;
+            cursor.1 = Some(oldest);
             return Some(Item::LogsMissed(oldest - next_log));
         }
         let line = usize::try_from(next_log - oldest).ok().and_then(|i| self.logs.get(i));
@@ -238,7 +287,7 @@ impl Store {
                 Some(Item::Event(Arc::clone(event)))
             }
             (_, Some(line)) => {
-                cursor.1 = line.number + 1;
+                cursor.1 = Some(line.number + 1);
                 Some(Item::Log(Arc::clone(line)))
             }
             (_, None) => None,
@@ -252,7 +301,8 @@ pub struct Subscription {
     shared: Arc<Shared>,
     changed: watch::Receiver<u64>,
     next_seq: u64,
-    next_log: u64,
+    /// `None`: no log lines wanted.
+    next_log: Option<u64>,
 }
 
 impl Subscription {
@@ -341,7 +391,29 @@ mod tests {
         let store = hub.shared.lock();
         // The loop may straddle a second; then both seconds were limited.
         assert!(store.logs.len() <= 6 && store.logs.len() >= 3, "{}", store.logs.len());
-        assert!(store.rate.2 > 0 || store.last_seq > 0);
+        assert!(store.refused.is_some() || store.last_seq > 0);
+    }
+
+    #[tokio::test]
+    async fn refused_lines_are_reported_at_the_latest_at_the_end() {
+        let hub = EventHub::new(Limits { lines_per_sec: 3, ..Limits::default() });
+        let lines_only_wake_who_wants_them = hub.subscribe_events(0);
+        for _ in 0..10 {
+            hub.log(LogSource::Server, b"x");
+        }
+        hub.close();
+        let items = drain(lines_only_wake_who_wants_them).await;
+        let dropped: u64 = items
+            .iter()
+            .filter_map(|item| {
+                let Item::Event(event) = item else { return None };
+                let EventBody::LogsDropped { lines, .. } = event.body else { return None };
+                Some(lines)
+            })
+            .sum();
+        let taken = hub.shared.lock().last_log;
+        assert_eq!(taken + dropped, 10);
+        assert_eq!(hub.range(), (1, items.len() as u64 + 1));
     }
 
     #[test]

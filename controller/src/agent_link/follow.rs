@@ -177,10 +177,9 @@ impl Follower {
                 Ok(lines) => LinkEvent::Log(lines),
                 Err(error) => LinkEvent::Unreadable { reason: error.to_string() },
             },
-            Some(Item::LogsDropped(v1::LogsDropped { source, lines, .. })) => match log_source(source) {
-                Ok(source) => LinkEvent::LogsDropped { source, lines },
-                Err(error) => LinkEvent::Unreadable { reason: error.to_string() },
-            },
+            Some(Item::LogsDropped(v1::LogsDropped { source, lines, .. })) => {
+                LinkEvent::LogsDropped { source: log_source(source).ok(), lines }
+            }
             Some(Item::Closing(v1::Closing { reason })) => return Ok(Some(reason)),
         };
         self.say(event).await.map(|()| None)

@@ -95,8 +95,8 @@ pub enum LinkEvent {
     Log(LogLines),
     /// Log lines that this link did not get.
     LogsDropped {
-        /// Which log.
-        source: LogSource,
+        /// Which log; `None`: not known.
+        source: Option<LogSource>,
         /// How many.
         lines: u64,
     },

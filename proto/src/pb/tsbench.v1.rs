@@ -276,6 +276,7 @@ pub struct LogLines {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogsDropped {
+    /// UNSPECIFIED: overwritten before this watcher came to them; whose they were is not known.
     #[prost(enumeration = "LogSource", tag = "1")]
     pub source: i32,
     /// Since the last such item.
@@ -596,12 +597,9 @@ pub struct AbortResponse {
     #[prost(message, optional, tag = "2")]
     pub phase: ::core::option::Option<Phase>,
 }
+/// One beat.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LeaseRequest {
-    /// True: the holder gives the lease up and wants no 61.
-    #[prost(bool, tag = "1")]
-    pub release: bool,
-}
+pub struct LeaseRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseResponse {
     /// The next beat must come within this time, milliseconds.
