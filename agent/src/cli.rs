@@ -30,7 +30,7 @@ pub enum Command {
     /// Judges exports, a JSON line each
     Audit(cmd::audit::Args),
     /// The native load client
-    Load(cmd::load::Args),
+    Load(Box<cmd::load::Args>),
     /// Version, contract version, build
     Version(cmd::version::Args),
 }
@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
         Some(Command::Run(args)) => cmd::run::main(args),
         Some(Command::Check(args)) => cmd::check::main(args),
         Some(Command::Audit(args)) => cmd::audit::main(args),
-        Some(Command::Load(args)) => cmd::load::main(args),
+        Some(Command::Load(args)) => cmd::load::main(*args),
         Some(Command::Version(args)) => cmd::version::main(args),
     }
 }
