@@ -57,6 +57,7 @@ struct Gateway {
     registered: bool,
     hang: bool,
     scratch: Vec<u8>,
+    asked_fault: Option<Action>,
 }
 
 /// The gateway's main: ends on SIGTERM when the last stream has ended, or when told to.
@@ -98,6 +99,7 @@ pub fn main(script: Script, args: ServeArgs) -> io::Result<ExitCode> {
         registered: false,
         hang: false,
         scratch: Vec::new(),
+        asked_fault: None,
     };
     let mut events = vec![EpollEvent::empty(); 1024];
     loop {
@@ -309,6 +311,10 @@ impl Gateway {
             let Some(Some(conn)) = self.conns.get_mut(index) else { return };
             conn.closing = close;
             let sent = answer.is_none_or(|bytes| self.send(index, &bytes));
+            // Only now: a fault that stops this process would keep its asker waiting for the answer.
+            if let Some(action) = self.asked_fault.take() {
+                self.link.send(&Message::Fire(action));
+            }
             let Some(Some(conn)) = self.conns.get_mut(index) else { return };
             if !sent || (conn.closing && conn.stream.is_none() && !conn.pending()) {
                 self.close(index);
@@ -344,7 +350,7 @@ impl Gateway {
             }
             ("POST", "/fault") => match serde_json::from_slice::<Action>(body) {
                 Ok(action) => {
-                    self.link.send(&Message::Fire(action));
+                    self.asked_fault = Some(action);
                     reply(200, json!({}))
                 }
                 Err(error) => reply(400, json!({"error": error.to_string()})),
