@@ -35,6 +35,8 @@ const LISTENER: u64 = 2;
 const FIRST_CONN: u64 = 3;
 /// Connections that may wait to be accepted: a closed-loop client opens all of its own at once.
 const BACKLOG: i32 = 4096;
+/// Streams that are served between two looks at what has come in.
+const STREAMS_BETWEEN_LOOKS: usize = 64;
 /// Step of a stream that waits for its first token when tokens themselves are unpaced.
 const UNPACED_WAIT: Duration = Duration::from_millis(1);
 
@@ -46,7 +48,9 @@ struct Gateway {
     link: Link,
     conns: Vec<Option<Conn>>,
     free: Vec<usize>,
-    active: Vec<usize>,
+    /// Running streams: connection and request number, since a connection's slot may be used again.
+    active: Vec<(usize, u64)>,
+    running: usize,
     next_step: Instant,
     truth: Truth,
     tracker: StepTracker,
@@ -89,6 +93,7 @@ pub fn main(script: Script, args: ServeArgs) -> io::Result<ExitCode> {
         conns: Vec::new(),
         free: Vec::new(),
         active: Vec::new(),
+        running: 0,
         next_step: Instant::now(),
         truth: Truth::start(),
         tracker: StepTracker::default(),
@@ -126,8 +131,8 @@ pub fn main(script: Script, args: ServeArgs) -> io::Result<ExitCode> {
                 token => gateway.serve(usize::try_from(token - FIRST_CONN).unwrap_or(usize::MAX), event.events()),
             }
         }
-        gateway.step_if_due();
-        if gateway.listener.is_none() && gateway.active.is_empty() {
+        gateway.step_if_due()?;
+        if gateway.listener.is_none() && gateway.running == 0 {
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -146,7 +151,7 @@ fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
 impl Gateway {
     /// Blocks until something is readable or the next step is due.
     fn wait(&self) -> io::Result<()> {
-        let timeout = if self.active.is_empty() || self.hang {
+        let timeout = if self.running == 0 || self.hang {
             None
         } else {
             Some(TimeSpec::from_duration(self.next_step.saturating_duration_since(Instant::now())))
@@ -164,7 +169,7 @@ impl Gateway {
             self.epoll.delete(&listener)?;
         }
         if self.hang {
-            self.active.clear();
+            self.running = 0;
         }
         Ok(())
     }
@@ -224,9 +229,10 @@ impl Gateway {
         }
     }
 
-    /// Closes a connection; its stream must be taken from `active` by the caller.
+    /// Closes a connection; a stream on it has ended with that.
     fn close(&mut self, index: usize) {
         if let Some(conn) = self.conns[index].take() {
+            self.running -= usize::from(conn.stream.is_some());
             let _ = self.epoll.delete(&conn.socket);
             self.free.push(index);
         }
@@ -258,7 +264,6 @@ impl Gateway {
             let streaming = self.conns[index].as_ref().is_some_and(|conn| conn.stream.is_some());
             if streaming {
                 self.truth.client_gone += 1;
-                self.active.retain(|i| *i != index);
             }
             self.close(index);
         }
@@ -341,7 +346,7 @@ impl Gateway {
                 reply(501, json!({"error": "not implemented for gRPC workers"}))
             }
             ("GET", "/truth") => {
-                let report = serde_json::to_value(self.truth.report(self.active.len()));
+                let report = serde_json::to_value(self.truth.report(self.running));
                 reply(200, report.unwrap_or_default())
             }
             ("POST", "/truth/reset") => {
@@ -388,7 +393,16 @@ impl Gateway {
                 let _ = self.conns[index].as_ref().map(|c| c.socket.shutdown(std::net::Shutdown::Both));
                 return None;
             }
-            _ => {}
+            Some(
+                RequestFault::Cut
+                | RequestFault::Eof
+                | RequestFault::ErrorFirst
+                | RequestFault::ErrorLate
+                | RequestFault::Short
+                | RequestFault::NoUsage
+                | RequestFault::Stall,
+            )
+            | None => {}
         }
         let engine = &self.script.engine;
         let name = self.args.served_name();
@@ -396,15 +410,16 @@ impl Gateway {
             Err(Refused(message)) => error(400, message, "invalid_request"),
             Ok(stream) => {
                 let opening = stream.opening();
-                if self.active.is_empty() {
+                if self.running == 0 {
                     self.next_step = stream.arrived + self.first_wait();
                 }
                 let conn = self.conns[index].as_mut()?;
                 self.truth.reused += u64::from(conn.served > 0);
                 conn.served += 1;
                 conn.stream = Some(stream);
-                self.active.push(index);
-                self.truth.max_active = self.truth.max_active.max(self.active.len());
+                self.active.push((index, self.generations));
+                self.running += 1;
+                self.truth.max_active = self.truth.max_active.max(self.running);
                 Some(opening.to_vec())
             }
         }
@@ -448,7 +463,16 @@ impl Gateway {
                 (Trigger::Step(at), Some(step)) => {
                     at.kind == step.kind && at.step == step.number && at.request == in_step
                 }
-                _ => false,
+                (
+                    Trigger::Step(_)
+                    | Trigger::Start
+                    | Trigger::Loading
+                    | Trigger::Ready
+                    | Trigger::Health(_)
+                    | Trigger::HealthGenerate(_)
+                    | Trigger::Sigterm,
+                    _,
+                ) => false,
             };
             if due {
                 self.link.send(&Message::Fire(fault.action.clone()));
@@ -457,39 +481,62 @@ impl Gateway {
     }
 
     /// One step, if its time has come: a chunk for every stream that is old enough.
-    fn step_if_due(&mut self) {
+    fn step_if_due(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        if self.active.is_empty() || self.hang || now < self.next_step {
-            return;
+        if self.running == 0 || self.hang || now < self.next_step {
+            return Ok(());
         }
         let scheduled = self.next_step;
         self.truth.late.push(now - scheduled);
         let step = Duration::from_secs_f64(self.script.engine.itl_ms / 1e3);
         let ttft = self.first_wait();
-        let (mut position, mut wrote) = (0, false);
-        while position < self.active.len() {
-            let index = self.active[position];
-            let more = self.advance(index, now, ttft, &mut wrote);
-            if more {
-                position += 1;
+        let mut wrote = false;
+        // Streams that begin meanwhile are added to the empty list and wait for the next step.
+        let mut batch = std::mem::take(&mut self.active);
+        let mut kept = 0;
+        for position in 0..batch.len() {
+            let (index, id) = batch[position];
+            if self.advance(index, id, now, ttft, &mut wrote) {
+                batch[kept] = batch[position];
+                kept += 1;
             } else {
-                self.active.swap_remove(position);
                 // A pipelined request may be waiting behind the answer that has just ended.
                 self.take_requests(index);
             }
+            if position % STREAMS_BETWEEN_LOOKS == STREAMS_BETWEEN_LOOKS - 1 {
+                self.look_for_requests()?;
+            }
         }
+        batch.truncate(kept);
+        batch.append(&mut self.active);
+        self.active = batch;
         // A step that could not be held is not made up for: a slow engine is slow.
         let pace = if step.is_zero() && !wrote { UNPACED_WAIT } else { step };
         if self.next_step == scheduled {
             self.next_step = (scheduled + pace).max(Instant::now());
         }
+        Ok(())
+    }
+
+    /// In the middle of a step: requests that have come are read now, so that their age counts from when they came.
+    fn look_for_requests(&mut self) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); STREAMS_BETWEEN_LOOKS];
+        let ready = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..ready] {
+            match event.data() {
+                SIGNALS | LINK => {}
+                LISTENER => self.accept()?,
+                token => self.serve(usize::try_from(token - FIRST_CONN).unwrap_or(usize::MAX), event.events()),
+            }
+        }
+        Ok(())
     }
 
     /// Gives one stream its chunk. False: the stream has ended.
-    fn advance(&mut self, index: usize, now: Instant, ttft: Duration, wrote: &mut bool) -> bool {
+    fn advance(&mut self, index: usize, id: u64, now: Instant, ttft: Duration, wrote: &mut bool) -> bool {
         let Some(Some(conn)) = self.conns.get_mut(index) else { return false };
         let clogged = conn.clogged();
-        let Some(stream) = &mut conn.stream else { return false };
+        let Some(stream) = conn.stream.as_mut().filter(|stream| stream.id() == id) else { return false };
         if stream.last.is_none() && now < stream.arrived + ttft {
             return true;
         }
@@ -523,6 +570,7 @@ impl Gateway {
         }
         let Some(Some(conn)) = self.conns.get_mut(index) else { return false };
         conn.stream = None;
+        self.running -= 1;
         if after == After::Done {
             self.truth.completed += 1;
         }

@@ -147,6 +147,11 @@ impl Stream {
         })
     }
 
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Bytes that go out as soon as the request is accepted.
     pub fn opening(&self) -> &'static [u8] {
         if self.streaming {
