@@ -77,6 +77,7 @@ pub fn main(script: Script, args: ServeArgs) -> io::Result<ExitCode> {
             match message {
                 Message::Open => {
                     listener = open(&port)?;
+                    journal.note("ready", json!({}));
                     link.send(&Message::Bound);
                 }
                 Message::Hang => port.hang.store(true, Ordering::Relaxed),

@@ -37,7 +37,8 @@ impl Journal {
     /// Any other event.
     pub fn note(&self, event: &str, fields: Value) {
         let Some(path) = &self.path else { return };
-        let mut line = json!({"role": self.role, "event": event, "pid": std::process::id()});
+        let mut line = json!({"role": self.role, "event": event, "pid": std::process::id(),
+            "at_ns": monotonic_ns(), "cpu_us": cpu_us()});
         if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
             line.extend(fields);
         }
@@ -47,6 +48,26 @@ impl Journal {
             let _ = file.write_all(text.as_bytes());
         }
     }
+}
+
+impl Drop for Journal {
+    /// A process that ends by itself says so last.
+    fn drop(&mut self) {
+        self.note("end", json!({}));
+    }
+}
+
+/// `CLOCK_MONOTONIC`, which every process of this machine shares.
+fn monotonic_ns() -> i64 {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| t.tv_sec() * 1_000_000_000 + t.tv_nsec())
+}
+
+/// CPU time of this process so far, both modes, microseconds.
+fn cpu_us() -> i64 {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let of = |t: nix::sys::time::TimeVal| t.tv_sec() * 1_000_000 + t.tv_usec();
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| of(usage.user_time()) + of(usage.system_time()))
 }
 
 /// Numbers of the open descriptors, without the one that lists them.
