@@ -64,7 +64,9 @@ pub struct Finished {
     pub sent: Option<Stamp>,
     /// When the connection was made, for a request that had to open one.
     pub connected: Option<Stamp>,
-    /// Whether it went over a connection that had served before or was opened beforehand.
+    /// Whether the connection was there before, opened for the window or kept.
+    pub ready: bool,
+    /// Whether the connection had answered a request before.
     pub reused: bool,
     /// When it was over.
     pub ended: Stamp,
@@ -112,6 +114,7 @@ struct Job {
     written: usize,
     sent: Option<Stamp>,
     connected: Option<Stamp>,
+    ready: bool,
     reused: bool,
     heard: Stamp,
     address: usize,
@@ -124,6 +127,8 @@ struct Slot {
     link: Link,
     job: Option<Job>,
     stamped: bool,
+    /// Whether this connection has answered a request.
+    used: bool,
 }
 
 /// The client: connections outlive the phases.
@@ -307,7 +312,7 @@ impl Client {
         let reading = Reading::new(self.settings.profile, self.settings.keep_text);
         run.in_flight += 1;
         run.peak = run.peak.max(run.in_flight);
-        let (index, reused) = match self.idle.pop() {
+        let (index, ready) = match self.idle.pop() {
             Some(index) => (index, true),
             None => (self.vacant(), false),
         };
@@ -321,12 +326,13 @@ impl Client {
             written: 0,
             sent: None,
             connected: None,
-            reused,
+            ready,
+            reused: ready && self.slots[index].used,
             heard: started,
             address: self.address,
             reading,
         });
-        if reused {
+        if ready {
             self.write(index, run);
         } else if let Err(errno) = self.connect(index, self.address, started) {
             self.connect_failed(index, errno, run);
@@ -336,7 +342,7 @@ impl Client {
     /// A slot without a connection; its slot is the caller's to fill.
     fn vacant(&mut self) -> usize {
         self.closed.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, link: Link::Closed, job: None, stamped: false });
+            self.slots.push(Slot { generation: 0, link: Link::Closed, job: None, stamped: false, used: false });
             self.slots.len() - 1
         })
     }
@@ -353,7 +359,7 @@ impl Client {
         }
         let slot = &mut self.slots[index];
         slot.generation = slot.generation.wrapping_add(1);
-        slot.stamped = stamped;
+        (slot.stamped, slot.used) = (stamped, false);
         let stream = TcpStream::from(fd);
         let interest = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
         self.epoll.add(&stream, EpollEvent::new(interest, token(index, slot.generation)))?;
@@ -551,6 +557,7 @@ impl Client {
     fn finish(&mut self, index: usize, at: Stamp, over: Over, run: &mut Run<'_>) {
         let Some(job) = self.slots[index].job.take() else { return };
         if over.reusable && self.settings.profile == Profile::Strict {
+            self.slots[index].used = true;
             self.idle.push(index);
         } else {
             self.close(index);
@@ -570,6 +577,7 @@ impl Client {
             started: job.started,
             sent: job.sent,
             connected: job.connected,
+            ready: job.ready,
             reused: job.reused,
             ended,
             seen,

@@ -140,7 +140,7 @@ impl ClientReport {
 struct Connections {
     opened_before_warmup: usize,
     opened_before_window: usize,
-    measured_on_kept: usize,
+    measured_on_ready: usize,
     measured_on_new: usize,
 }
 
@@ -181,7 +181,7 @@ pub fn run(plan: &Plan, log: &mut dyn FnMut(&str)) -> Result<Leg, LegError> {
     let wall_anchor_ms = clock.wall_anchor_ms() + measured_phase.start.0 / 1_000_000;
     let peak_in_flight = measured_phase.peak_in_flight;
     let (read_lag, send_lag) = (measured_phase.read_lag.clone(), measured_phase.send_lag.clone());
-    let kept = measured_phase.finished.iter().filter(|finished| finished.reused).count();
+    let kept = measured_phase.finished.iter().filter(|finished| finished.ready).count();
     let mut outcomes = Map::new();
     outcomes.insert("warmup".to_owned(), classes(&warm_phase));
     outcomes.insert("measured".to_owned(), classes(&measured_phase));
@@ -213,7 +213,7 @@ pub fn run(plan: &Plan, log: &mut dyn FnMut(&str)) -> Result<Leg, LegError> {
         connections: Connections {
             opened_before_warmup: before_warmup,
             opened_before_window: before_window,
-            measured_on_kept: kept,
+            measured_on_ready: kept,
             measured_on_new: plan.num_prompts - kept,
         },
         peak_in_flight,

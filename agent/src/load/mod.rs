@@ -1,4 +1,16 @@
-//! The native streaming load client.
+//! The native streaming load client: `agent load` (design section 7; spec `variadic-harness` B).
+//!
+//! Theory of operation. A leg ([`leg`]) reads its prompts, opens connections, runs the warm-up to completion, scrapes,
+//! runs the measured phase, scrapes, certifies itself and writes one file. A phase is one epoll loop on one thread
+//! ([`client`]); everything it decides about bytes is pure and knows neither sockets nor clocks:
+//!
+//! ```text
+//! bytes + stamp -> http (head, framing) -> sse (events) -> chunk (what an event says) -> stream (timeline, verdict)
+//! ```
+//!
+//! When a request is sent is decided in one place: [`arrival`] gives a schedule, or none for the closed loop. Every
+//! request ends in exactly one class ([`outcome`]), and none is ever sent twice. What a reader may believe is said by
+//! the client itself ([`certify`]), from the lag of every read and from a [`mock`] whose times are known.
 
 pub mod arrival;
 pub mod certify;

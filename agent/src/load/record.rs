@@ -84,9 +84,9 @@ pub struct Own {
     pub t_intended: f64,
     /// When its last byte was handed to the kernel.
     pub t_sent: Option<f64>,
-    /// Whether the connection was there already.
+    /// Whether the connection had answered a request before.
     pub connection_reused: bool,
-    /// Start to the new connection, seconds; null on a kept one.
+    /// Start to the new connection, seconds; null on one that was there.
     pub connect: Option<f64>,
     /// Start to the first event of whatever content, seconds.
     pub first_event: Option<f64>,
