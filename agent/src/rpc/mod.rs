@@ -38,6 +38,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 
+use crate::config::{LaunchPlan, Listen};
 use crate::status::Handle;
 use gate::Gate;
 use service::{Service, Shared};
@@ -54,7 +55,7 @@ pub enum Address {
 }
 
 /// What to serve, and where.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct RpcConfig {
     /// The status service; `None` is off.
     pub grpc: Option<Address>,
@@ -66,6 +67,33 @@ pub struct RpcConfig {
     pub lease: Option<Duration>,
     /// How long things may take.
     pub timing: Timing,
+}
+
+/// Never shows the secret.
+impl std::fmt::Debug for RpcConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let token = if self.token.is_some() { "set" } else { "none" };
+        write!(f, "RpcConfig {{ grpc: {:?}, metrics: {:?}, token: {token} }}", self.grpc, self.metrics)
+    }
+}
+
+impl RpcConfig {
+    /// What the plan asks for; the default is a socket in the output directory.
+    pub fn of(plan: &LaunchPlan, lease: Duration) -> Self {
+        let address = |listen: &Listen| match listen {
+            Listen::Off => None,
+            Listen::Default => Some(Address::Unix(plan.out_dir.join(proto::names::socket(&plan.token)))),
+            Listen::Unix(path) => Some(Address::Unix(path.clone())),
+            Listen::Tcp(address) => Some(Address::Tcp(*address)),
+        };
+        Self {
+            grpc: address(&plan.grpc_listen),
+            metrics: address(&plan.metrics_listen),
+            token: plan.grpc_token.as_ref().map(|token| token.expose().to_owned()),
+            lease: Some(lease),
+            timing: Timing::default(),
+        }
+    }
 }
 
 /// Times and bounds; the defaults are the product's, tests use shorter ones.

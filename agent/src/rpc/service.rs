@@ -104,13 +104,15 @@ impl Shared {
 
     /// The first item of every watch.
     pub(super) fn hello(&self, client_version: u32) -> v1::Hello {
-        let status = self.status();
         let (oldest_seq, next_seq) = self.handle.hub.range();
+        let first = self.handle.hub.snapshot(1).into_iter().next();
+        let anchor = first
+            .and_then(|first| if let EventBody::Started { wall_ms, .. } = first.body { Some(wall_ms) } else { None });
         v1::Hello {
             agent: Some(peer(client_version)),
-            token: status.token,
-            wall_ms: status.wall_ms,
-            at_ms: status.at_ms,
+            token: self.handle.status.borrow().token.clone(),
+            wall_ms: anchor.unwrap_or_default(),
+            at_ms: self.handle.hub.now_ms(),
             oldest_seq,
             next_seq,
         }

@@ -204,8 +204,9 @@ impl Watcher {
                             let gap = v1::Gap { first_seq: self.next_seq, last_seq: event.seq - 1 };
                             self.say(Wire::Gap(gap)).await?;
                         }
-                        self.next_seq = event.seq + 1;
                         self.say(Wire::Event((*event).clone().into())).await?;
+                        // Only now: a reader that is cut off here must be told to come back for this one.
+                        self.next_seq = event.seq + 1;
                     }
                     Item::LogsMissed(lines) => {
                         self.shared.counters.dropped(lines);

@@ -28,6 +28,7 @@ use super::signals::Signals;
 use super::tree::Sampler;
 use crate::config::{Listen, StepId};
 use crate::events::{EventHub, Limits, LineSplitter, LogSource, write_journal};
+use crate::rpc::{Rpc, RpcConfig};
 use crate::status::{Command, Handle, LeaseStatus, LogFiles, Status};
 
 /// What tasks and threads tell the loop.
@@ -92,6 +93,8 @@ pub(super) struct Driver {
     pub(super) tokenspeed_version: String,
     pub(super) write_failed: bool,
     pub(super) finished: Option<AgentExit>,
+    /// The status service, as long as there is one.
+    rpc: Option<Rpc>,
 }
 
 /// Runs one trial on a runtime of its own.
@@ -198,6 +201,7 @@ impl Driver {
             tokenspeed_version: String::new(),
             write_failed: false,
             finished: None,
+            rpc: None,
         };
         driver.announce();
         if let Some(error) = error {
@@ -226,13 +230,26 @@ impl Driver {
     }
 
     fn serve_status(&mut self, commands: mpsc::Sender<Command>) {
-        let plan = &self.setup.plan;
-        let _handle = Handle {
+        let plan = Arc::clone(&self.setup.plan);
+        let handle = Handle {
             hub: self.hub.clone(),
             status: self.status.subscribe(),
             commands,
             logs: LogFiles { out_dir: plan.out_dir.clone(), token: plan.token.clone() },
         };
+        match Rpc::start(RpcConfig::of(&plan, self.setup.timings.seconds(plan.lease_sec)), handle) {
+            Ok(rpc) => {
+                for place in rpc.describe() {
+                    self.say(&Marker::Info(format!("status service at {place}")));
+                }
+                self.rpc = Some(rpc);
+            }
+            Err(error) => self.find(Finding::new(
+                FindingId::StatusStreamLost,
+                format!("this trial cannot be watched: {error}"),
+                "the result is not touched; free the address, or set TS_GRPC_LISTEN",
+            )),
+        }
     }
 
     fn watch_lease(&mut self) {
@@ -487,10 +504,14 @@ impl Driver {
         if let Some(journal) = journal {
             let _ = tokio::time::timeout(limit, journal).await;
         }
+        // Watchers have its own bounded time to read the end.
+        if let Some(rpc) = self.rpc.take() {
+            rpc.stop();
+        }
         self.out.close(limit);
     }
 }
 
 async fn journal(hub: EventHub, file: File) -> std::io::Result<()> {
-    write_journal(hub.subscribe(1), file).await
+    write_journal(hub.subscribe_events(1), file).await
 }
