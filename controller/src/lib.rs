@@ -12,5 +12,6 @@ pub mod launch;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod stats;
 pub mod sweep;
 pub mod whole_file;
