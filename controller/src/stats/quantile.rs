@@ -93,8 +93,10 @@ mod tests {
 
     #[test]
     fn support() {
+        const E: Support = Support::Enough;
+        const F: Support = Support::Few;
+        const W: Support = Support::Withheld;
         let of = |percent| [3, 4, 19, 20, 39, 40, 128, 199, 200, 999, 1000].map(|n| Support::of(n, percent));
-        use Support::{Enough as E, Few as F, Withheld as W};
         assert_eq!(of(99), [W, W, W, W, W, W, W, W, F, F, E]);
         assert_eq!(of(95), [W, W, W, W, W, F, F, F, E, E, E]);
         assert_eq!(of(50), [W, F, F, E, E, E, E, E, E, E, E]);
