@@ -190,8 +190,7 @@ fn another_tool_or_profile_is_another_cell() {
     copy_legs("r1-two-arms", dir.path());
     let path = dir.path().join("OURS-r2-c4.json");
     let mut leg = json(&path);
-    leg["config"]["profile"] = "strict".into();
-    leg["config"]["tool"] = "native".into();
+    leg["client"] = serde_json::json!({"profile": "strict", "arrivals": "closed"});
     fs::write(&path, leg.to_string()).unwrap();
     let (_, report) = load(dir.path().to_str().unwrap(), "*.json");
     let report = report.unwrap();

@@ -113,23 +113,29 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Reads `summary` and what `config` adds to it. The error is the key that is missing or unusable.
-    pub fn read(summary: &Map<String, Value>, config: &Map<String, Value>) -> Result<Self, &'static str> {
-        let text =
-            |key: &str| [summary, config].into_iter().find_map(|map| map.get(key)?.as_str()).filter(|t| !t.is_empty());
+    /// Reads `summary`, and what `config` and our client's own `client` add to it. The error is the key that is
+    /// missing or unusable.
+    pub fn read(
+        summary: &Map<String, Value>,
+        config: &Map<String, Value>,
+        client: Option<&Map<String, Value>>,
+    ) -> Result<Self, &'static str> {
+        let text = |keys: &[&str]| {
+            let mut maps = client.into_iter().chain([summary, config]);
+            maps.find_map(|map| keys.iter().find_map(|key| map.get(*key)?.as_str())).filter(|text| !text.is_empty())
+        };
         let integer = |key: &'static str| {
             let value = summary.get(key).ok_or(key)?;
             value.as_i64().or_else(|| whole(value.as_f64()?)).ok_or(key)
         };
         let concurrency = integer("concurrency")?;
-        let load = text("load_model").filter(|model| *model != "closed" && *model != "closed_loop").map(|model| {
-            let rate = [summary, config].into_iter().find_map(|map| map.get("rate")?.as_f64());
-            rate.map_or_else(|| model.to_owned(), |rate| format!("{model} {rate}/s"))
-        });
-        let method =
-            Method { tool: text("tool").map(str::to_owned), profile: text("profile").map(str::to_owned), load };
+        let method = Method {
+            tool: text(&["tool"]).or(client.map(|_| "native")).map(str::to_owned),
+            profile: text(&["profile"]).map(str::to_owned),
+            load: text(&["arrivals", "arrival"]).filter(|arrivals| *arrivals != "closed").map(str::to_owned),
+        };
         Ok(Self {
-            label: text("leg").unwrap_or_default().to_owned(),
+            label: text(&["leg"]).unwrap_or_default().to_owned(),
             round: integer("round")?,
             measured_requests: integer("measured_requests")?,
             measured_wall_s: summary.get("measured_wall_s").and_then(Value::as_f64).ok_or("measured_wall_s")?,
@@ -138,7 +144,7 @@ impl Summary {
                 concurrency,
                 method,
             },
-            client_bound: summary.get("client_bound").and_then(client_bound),
+            client_bound: client.and_then(client_bound),
         })
     }
 }
@@ -148,20 +154,20 @@ fn whole(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() < 1e15).then_some(value as i64)
 }
 
-fn client_bound(value: &Value) -> Option<String> {
-    match value {
-        Value::Null | Value::Bool(false) => None,
-        Value::Bool(true) => Some("the client's own error would show in the figures".to_owned()),
-        Value::String(reason) => (!reason.is_empty()).then(|| reason.clone()),
-        Value::Array(reasons) => (!reasons.is_empty()).then(|| {
-            reasons
-                .iter()
-                .map(|r| r.as_str().map_or_else(|| r.to_string(), str::to_owned))
-                .collect::<Vec<_>>()
-                .join("; ")
-        }),
-        Value::Number(_) | Value::Object(_) => Some(value.to_string()),
+/// Why the client certified itself as the limit.
+fn client_bound(client: &Map<String, Value>) -> Option<String> {
+    let certification = client.get("certification")?;
+    if certification.get("client_bound") != Some(&Value::Bool(true)) {
+        return None;
     }
+    let reasons: Vec<&str> = certification
+        .get("reasons")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    Some(if reasons.is_empty() { "it gives no reason".to_owned() } else { reasons.join("; ") })
 }
 
 impl Leg {
@@ -186,37 +192,42 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(summary: &Value, config: &Value) -> Result<Summary, &'static str> {
-        Summary::read(summary.as_object().unwrap(), config.as_object().unwrap())
+    fn read(summary: &Value, config: &Value, client: &Value) -> Result<Summary, &'static str> {
+        Summary::read(summary.as_object().unwrap(), config.as_object().unwrap(), client.as_object())
     }
 
     #[test]
     fn the_key_holds_what_must_not_be_pooled() {
         let published =
             json!({"arm": "A", "concurrency": 4, "round": 1, "measured_requests": 8, "measured_wall_s": 1.5});
-        let key = |extra: Value, config: Value| {
+        let key = |change: Value, config: Value, client: Value| {
             let mut summary = published.clone();
-            summary.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-            read(&summary, &config).unwrap().key
+            summary.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            read(&summary, &config, &client).unwrap().key
         };
-        let plain = key(json!({}), json!({}));
+        let none = || json!({});
+        let plain = key(none(), none(), json!(null));
         assert_eq!(plain.method, Method::default());
-        assert_eq!(key(json!({"load_model": "closed"}), json!({})), plain);
-        assert_eq!(key(json!({"arm": ""}), json!({})).arm, "?");
-        assert_eq!(key(json!({"concurrency": 4.0}), json!({})), plain);
+        assert_eq!(key(json!({"arm": ""}), none(), json!(null)).arm, "?");
+        assert_eq!(key(json!({"concurrency": 4.0}), none(), json!(null)), plain);
+        let native = |profile: &str, arrivals: &str| json!({"profile": profile, "arrivals": arrivals});
         let others = [
-            key(json!({"concurrency": 8}), json!({})),
-            key(json!({"tool": "native"}), json!({})),
-            key(json!({}), json!({"profile": "strict", "tool": "native"})),
-            key(json!({}), json!({"profile": "variadic", "tool": "native"})),
-            key(json!({"load_model": "poisson", "rate": 2.5}), json!({})),
-            key(json!({"load_model": "poisson", "rate": 3}), json!({})),
+            key(json!({"concurrency": 8}), none(), json!(null)),
+            key(none(), json!({"tool": "adapter"}), json!(null)),
+            key(none(), none(), native("strict", "closed")),
+            key(none(), none(), native("variadic", "closed")),
+            key(none(), none(), native("strict", "poisson:2.5")),
+            key(none(), none(), native("strict", "poisson:3")),
         ];
         for (at, other) in others.iter().enumerate() {
             assert_ne!(*other, plain);
             assert!(others[..at].iter().all(|before| before != other));
         }
-        assert_eq!(others[4].method.words(), "published client, poisson 2.5/s");
+        assert_eq!(others[2].method.words(), "native, strict");
+        assert_eq!(others[4].method.words(), "native, strict, poisson:2.5");
+        // The config alone tells the same.
+        let config = json!({"profile": "strict", "arrival": "poisson:2.5"});
+        assert_eq!(key(none(), config, json!({})), others[4]);
     }
 
     #[test]
@@ -227,23 +238,18 @@ mod tests {
                 let mut summary = whole.clone();
                 summary.as_object_mut().unwrap().remove(key);
                 summary.as_object_mut().unwrap().extend(wrong.map(|value| (key.to_owned(), value)));
-                assert_eq!(read(&summary, &json!({})).unwrap_err(), key);
+                assert_eq!(read(&summary, &json!({}), &json!(null)).unwrap_err(), key);
             }
         }
     }
 
     #[test]
     fn a_client_that_was_the_limit_says_so() {
-        for (value, bound) in [
-            (json!(null), None),
-            (json!(false), None),
-            (json!([]), None),
-            (json!(["lag", "cpu"]), Some("lag; cpu")),
-            (json!("lag"), Some("lag")),
-            (json!({"lag_ms": 4}), Some("{\"lag_ms\":4}")),
-        ] {
-            assert_eq!(client_bound(&value).as_deref(), bound, "{value}");
-        }
-        assert!(client_bound(&json!(true)).is_some());
+        let bound = |certification: Value| client_bound(json!({"certification": certification}).as_object().unwrap());
+        assert_eq!(bound(json!({"client_bound": false, "reasons": ["no"]})), None);
+        assert_eq!(bound(json!(null)), None);
+        assert_eq!(bound(json!({"client_bound": true, "reasons": ["lag", "cpu"]})).as_deref(), Some("lag; cpu"));
+        assert!(bound(json!({"client_bound": true})).is_some());
+        assert_eq!(client_bound(&Map::new()), None);
     }
 }

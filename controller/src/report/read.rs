@@ -59,7 +59,7 @@ fn from_reader(path: &str, source: impl Read) -> Result<Reading, ReadError> {
         Some(Value::Object(config)) => config,
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => Map::new(),
     };
-    let summary = Summary::read(summary, &config)
+    let summary = Summary::read(summary, &config, parts.client.as_ref().and_then(Value::as_object))
         .map_err(|key| ReadError::Refused(format!("summary.{key}: missing, or not a number")))?;
     let (before, after) = (scrape(parts.before.as_ref()), scrape(parts.after.as_ref()));
     Ok(Reading::Leg(Box::new(Leg { path: path.to_owned(), summary, config, before, after, records: parts.records })))
@@ -83,6 +83,7 @@ struct Parts {
     config: Option<Value>,
     before: Option<Value>,
     after: Option<Value>,
+    client: Option<Value>,
     saw_records: bool,
     records: Records,
     problem: Option<String>,
@@ -111,6 +112,7 @@ struct Raw {
     dispatch: Option<f64>,
     index: Option<f64>,
     error: String,
+    outcome: String,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -129,10 +131,17 @@ fn count(field: Option<f64>) -> Option<f64> {
 
 impl Raw {
     fn reset(&mut self) {
-        let (mut itls, mut error) = (std::mem::take(&mut self.itls), std::mem::take(&mut self.error));
-        itls.clear();
-        error.clear();
-        *self = Self { itls, error, ..Self::default() };
+        let mut old = std::mem::take(self);
+        old.itls.clear();
+        old.error.clear();
+        old.outcome.clear();
+        *self = Self { itls: old.itls, error: old.error, outcome: old.outcome, ..Self::default() };
+    }
+
+    /// What kind of failure: the class that our client names, else the head of the error text.
+    fn failure(&self) -> &str {
+        let head = self.error.split(':').next().unwrap_or_default();
+        [self.outcome.as_str(), head].into_iter().find(|kind| !kind.is_empty()).unwrap_or("unnamed")
     }
 
     /// The first key that a successful record must have and this one has not.
@@ -163,9 +172,7 @@ impl Parts {
         self.index += 1;
         if !raw.ok {
             if raw.phase == Phase::Measured {
-                let kind = raw.error.split(':').next().unwrap_or_default();
-                let kind = if kind.is_empty() { "unnamed" } else { kind };
-                *self.records.failures.entry(kind.to_owned()).or_default() += 1;
+                *self.records.failures.entry(raw.failure().to_owned()).or_default() += 1;
             }
             return;
         }
@@ -224,6 +231,7 @@ impl<'de> Shape<'de> for Whole<'_> {
                 "summary" => self.0.summary = Some(map.next_value()?),
                 "config" => self.0.config = Some(map.next_value()?),
                 "metrics_before" => self.0.before = Some(map.next_value()?),
+                "client" => self.0.client = Some(map.next_value()?),
                 "metrics_after" => self.0.after = Some(map.next_value()?),
                 "records" => {
                     // A repeated key keeps its last value.
@@ -309,6 +317,10 @@ impl<'de> Shape<'de> for Record<'_> {
                     raw.error.clear();
                     map.next_value_seed(Lenient(Text(|text: &str| raw.error.push_str(text))))?;
                 }
+                Key::Outcome => {
+                    raw.outcome.clear();
+                    map.next_value_seed(Lenient(Text(|text: &str| raw.outcome.push_str(text))))?;
+                }
                 Key::Another => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -354,6 +366,8 @@ enum Key {
     Index,
     #[serde(rename = "err")]
     Error,
+    #[serde(rename = "outcome")]
+    Outcome,
     #[serde(other)]
     Another,
 }

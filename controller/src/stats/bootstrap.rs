@@ -2,10 +2,11 @@
 //!
 //! A leg is one server boot; requests of one boot share its luck, so pooling them and resampling requests alone
 //! would promise far too much. Each replicate draws as many legs as there are, with replacement, and within
-//! every drawn leg its requests, with replacement. Few legs still understate the variation between boots, by
-//! the factor `(L - 1) / L` in variance and by the tails of a normal where Student's belong, so percentile
-//! intervals are widened by `t / z * sqrt(L / (L - 1))` on the logarithmic scale. With one leg the variation
-//! between boots is unknown: the interval then covers the requests only and says so.
+//! every drawn leg its requests, with replacement; beside it one is drawn with every leg kept, which tells what
+//! the requests alone contribute. Few legs understate what is left, the variation between boots, by the factor
+//! `(L - 1) / L` in variance and by the tails of a normal where Student's belong, so that part is widened by
+//! `t / z * sqrt(L / (L - 1))`, on the logarithmic scale. With one leg the variation between boots is unknown:
+//! the interval then covers the requests only and says so.
 //!
 //! Deterministic: the draws depend on the label of the figure and on nothing else.
 
@@ -60,7 +61,27 @@ pub struct Resampled {
     pub value: f64,
     /// Legs that had samples.
     pub legs: usize,
+    /// Legs drawn, and requests within them.
     replicates: Vec<f64>,
+    /// Every leg kept, requests drawn within it.
+    kept: Vec<f64>,
+}
+
+/// One replicate with legs drawn, one with every leg kept; `one` gets the legs and the draws.
+fn both(
+    draws: &mut Draws,
+    legs: usize,
+    count: usize,
+    mut one: impl FnMut(&[usize], &mut Draws) -> Option<f64>,
+) -> (Vec<f64>, Vec<f64>) {
+    let all: Vec<usize> = (0..legs).collect();
+    let (mut replicates, mut kept) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for _ in 0..count {
+        let drawn: Vec<usize> = (0..legs).map(|_| draws.below(legs)).collect();
+        replicates.extend(one(&drawn, draws));
+        kept.extend(one(&all, draws));
+    }
+    (replicates, kept)
 }
 
 /// A 95 % interval around a figure.
@@ -74,7 +95,7 @@ pub struct Interval {
     pub replicates: usize,
     /// Legs behind the figure; with 1 the variation between server boots is not in the interval.
     pub legs: usize,
-    /// Factor by which the percentile interval was widened, on the logarithmic scale, because legs are few.
+    /// Factor by which the part that varies between legs was widened, because legs are few.
     pub widened: f64,
 }
 
@@ -100,21 +121,18 @@ impl Resampled {
         let value = middle(pool.len(), |rank| pool[rank].0)?;
         let mut draws = Draws::new(label);
         let mut times = vec![0_u32; total];
-        let replicates = (0..replicates)
-            .filter_map(|_| {
-                times.fill(0);
-                let mut size = 0;
-                for _ in 0..legs.len() {
-                    let leg = &ranks[draws.below(legs.len())];
-                    size += leg.len();
-                    for _ in 0..leg.len() {
-                        times[leg[draws.below(leg.len())] as usize] += 1;
-                    }
+        let (replicates, kept) = both(&mut draws, legs.len(), replicates, |members, draws| {
+            times.fill(0);
+            let mut size = 0;
+            for leg in members.iter().map(|at| &ranks[*at]) {
+                size += leg.len();
+                for _ in 0..leg.len() {
+                    times[leg[draws.below(leg.len())] as usize] += 1;
                 }
-                median_of_counts(size, &times, |rank| pool[rank].0)
-            })
-            .collect();
-        Some(Self { value, legs: legs.len(), replicates })
+            }
+            median_of_counts(size, &times, |rank| pool[rank].0)
+        });
+        Some(Self { value, legs: legs.len(), replicates, kept })
     }
 
     /// The median of pooled values that come in clusters (the gaps of one request belong together).
@@ -129,21 +147,18 @@ impl Resampled {
             return None;
         }
         let mut draws = Draws::new(label);
-        let replicates = (0..replicate_count(total))
-            .map(|_| {
-                let (mut below, mut all) = (0.0, 0.0);
-                for _ in 0..legs.len() {
-                    let leg = legs[draws.below(legs.len())];
-                    for _ in 0..leg.len() {
-                        let cluster = leg[draws.below(leg.len())];
-                        below += cluster.0;
-                        all += cluster.1;
-                    }
+        let (replicates, kept) = both(&mut draws, legs.len(), replicate_count(total), |members, draws| {
+            let (mut below, mut all) = (0.0, 0.0);
+            for leg in members.iter().map(|at| legs[*at]) {
+                for _ in 0..leg.len() {
+                    let cluster = leg[draws.below(leg.len())];
+                    below += cluster.0;
+                    all += cluster.1;
                 }
-                quantile((1.0 - below / all).clamp(0.0, 1.0))
-            })
-            .collect();
-        Some(Self { value: quantile(0.5), legs: legs.len(), replicates })
+            }
+            Some(quantile((1.0 - below / all).clamp(0.0, 1.0)))
+        });
+        Some(Self { value: quantile(0.5), legs: legs.len(), replicates, kept })
     }
 
     /// `scale / mean` of all samples of all legs (decode-only throughput from times per token).
@@ -152,20 +167,17 @@ impl Resampled {
         let total: usize = legs.iter().map(|leg| leg.len()).sum();
         let value = scale / proto::stats::exact_mean(&legs.concat())?;
         let mut draws = Draws::new(label);
-        let replicates = (0..replicate_count(total))
-            .map(|_| {
-                let (mut sum, mut count) = (0.0, 0.0);
-                for _ in 0..legs.len() {
-                    let leg = legs[draws.below(legs.len())];
-                    for _ in 0..leg.len() {
-                        sum += leg[draws.below(leg.len())];
-                        count += 1.0;
-                    }
+        let (replicates, kept) = both(&mut draws, legs.len(), replicate_count(total), |members, draws| {
+            let (mut sum, mut count) = (0.0, 0.0);
+            for leg in members.iter().map(|at| legs[*at]) {
+                for _ in 0..leg.len() {
+                    sum += leg[draws.below(leg.len())];
+                    count += 1.0;
                 }
-                scale / (sum / count)
-            })
-            .collect();
-        Some(Self { value, legs: legs.len(), replicates })
+            }
+            Some(scale / (sum / count))
+        });
+        Some(Self { value, legs: legs.len(), replicates, kept })
     }
 
     /// A rate that only whole legs have: the sum of the first numbers over the sum of the second.
@@ -176,15 +188,11 @@ impl Resampled {
             return None;
         }
         let mut draws = Draws::new(label);
-        let replicates = (0..MOST_REPLICATES)
-            .map(|_| {
-                rate((0..legs.len()).fold((0.0, 0.0), |sum, _| {
-                    let leg = legs[draws.below(legs.len())];
-                    (sum.0 + leg.0, sum.1 + leg.1)
-                }))
-            })
-            .collect();
-        Some(Self { value, legs: legs.len(), replicates })
+        let (replicates, kept) = both(&mut draws, legs.len(), MOST_REPLICATES, |members, _| {
+            let legs = members.iter().map(|at| legs[*at]);
+            Some(rate(legs.fold((0.0, 0.0), |sum, leg| (sum.0 + leg.0, sum.1 + leg.1))))
+        });
+        Some(Self { value, legs: legs.len(), replicates, kept })
     }
 
     /// The interval of the figure; `None` where nothing varies that could be resampled, or where the logarithm
@@ -195,22 +203,40 @@ impl Resampled {
     }
 
     fn widened_by(&self, widened: f64) -> Option<Interval> {
-        let usable = self.value > 0.0 && self.value.is_finite() && self.replicates.iter().all(|r| *r > 0.0);
-        let mut logs: Vec<f64> = self.replicates.iter().map(|r| (r / self.value).ln()).collect();
-        logs.sort_by(f64::total_cmp);
-        if !usable || logs.first() == logs.last() {
+        let logs = |replicates: &[f64]| {
+            let logs: Vec<f64> = replicates.iter().map(|r| (r / self.value).ln()).collect();
+            logs.iter().all(|log| log.is_finite()).then(|| proto::stats::sorted(logs))
+        };
+        let (drawn, kept) = (logs(&self.replicates)?, logs(&self.kept)?);
+        if self.value <= 0.0 || drawn.first() == drawn.last() {
             return None;
         }
-        let end = |percent| Some(self.value * (widened * proto::stats::percentile(&logs, percent)?).exp());
-        // A resample may sit wholly on one side; the figure itself is never outside its interval.
-        let (low, high) = (end(2.5)?.min(self.value), end(97.5)?.max(self.value));
-        Some(Interval { low, high, replicates: logs.len(), legs: self.legs, widened })
+        // Distance of an end from the figure: what the requests contribute, and the rest, widened.
+        let distance = |percent: f64, side: f64| {
+            let of = |logs| proto::stats::percentile(logs, percent).map(|log| (side * log).max(0.0));
+            let (both, requests) = (of(&drawn)?, of(&kept)?);
+            let boots = (both.powi(2) - requests.powi(2)).max(0.0);
+            Some((requests.powi(2) + widened.powi(2) * boots).sqrt())
+        };
+        let (low, high) = (distance(2.5, -1.0)?, distance(97.5, 1.0)?);
+        Some(Interval {
+            low: self.value * (-low).exp(),
+            high: self.value * high.exp(),
+            replicates: drawn.len(),
+            legs: self.legs,
+            widened,
+        })
     }
 
     /// This figure over another, resampled independently.
     pub fn over(&self, other: &Self) -> Ratio {
-        let replicates = self.replicates.iter().zip(&other.replicates).map(|(a, b)| a / b).collect();
-        let resampled = Self { value: self.value / other.value, legs: self.legs.min(other.legs), replicates };
+        let divided = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a / b).collect();
+        let resampled = Self {
+            value: self.value / other.value,
+            legs: self.legs.min(other.legs),
+            replicates: divided(&self.replicates, &other.replicates),
+            kept: divided(&self.kept, &other.kept),
+        };
         let interval = resampled.widened_by(ratio_widening(self.legs, other.legs));
         Ratio { value: resampled.value, legs: (self.legs, other.legs), interval }
     }

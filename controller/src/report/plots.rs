@@ -1,0 +1,347 @@
+//! Plots of a report as SVG fragments: distributions, throughput, requests over time, prompt lengths.
+
+use plotters::coord::ranged1d::Ranged;
+use plotters::prelude::*;
+
+use super::axes::Axis;
+use super::figures::{Cell, Report};
+use super::markdown::{BIN_EDGES, bin_name, prompt_bins};
+
+/// Colours of the arms: told apart by people who see colours differently, on white.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 90, 181),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 135, 95),
+    RGBColor(150, 60, 150),
+    RGBColor(120, 120, 120),
+    RGBColor(190, 145, 0),
+    RGBColor(60, 160, 210),
+];
+const INK: RGBColor = RGBColor(60, 64, 67);
+const GRID: RGBColor = RGBColor(225, 228, 232);
+const PANEL: (u32, u32) = (460, 300);
+const WIDE: (u32, u32) = (940, 300);
+/// Points of one curve or cloud; more only make the file larger.
+const MOST_POINTS: usize = 1500;
+
+/// A plot that could not be drawn; a fault of this program.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw {0}")]
+pub struct PlotError(String);
+
+type Drawn = Result<String, PlotError>;
+
+fn fault(what: &str) -> impl Fn(&dyn std::fmt::Display) -> PlotError + '_ {
+    move |error| PlotError(format!("{what}: {error}"))
+}
+
+/// Colour of an arm, the same in every plot.
+pub fn colour(report: &Report, arm: &str) -> RGBColor {
+    let at = report.arms().iter().position(|known| *known == arm).unwrap_or(0);
+    COLOURS[at % COLOURS.len()]
+}
+
+/// As CSS writes it.
+pub fn css(colour: RGBColor) -> String {
+    format!("#{:02x}{:02x}{:02x}", colour.0, colour.1, colour.2)
+}
+
+/// Loads in the report: concurrency and method, in order.
+pub fn rungs(report: &Report) -> Vec<(i64, String)> {
+    let several = {
+        let mut methods: Vec<&super::leg::Method> = report.cells.iter().map(|cell| &cell.key.method).collect();
+        methods.sort();
+        methods.dedup();
+        methods.len() > 1
+    };
+    let mut rungs: Vec<(i64, String)> = report
+        .cells
+        .iter()
+        .map(|cell| (cell.key.concurrency, if several { cell.key.method.words() } else { String::new() }))
+        .collect();
+    rungs.sort();
+    rungs.dedup();
+    rungs
+}
+
+fn on_rung<'a>(report: &'a Report, rung: &'a (i64, String)) -> impl Iterator<Item = &'a Cell> {
+    report
+        .cells
+        .iter()
+        .filter(move |cell| cell.key.concurrency == rung.0 && (rung.1.is_empty() || cell.key.method.words() == rung.1))
+}
+
+/// Values that a curve is drawn through: all, or evenly many of them with both ends.
+fn thinned<T: Copy>(values: &[T]) -> Vec<T> {
+    if values.len() <= MOST_POINTS {
+        return values.to_vec();
+    }
+    (0..MOST_POINTS).map(|at| values[at * (values.len() - 1) / (MOST_POINTS - 1)]).collect()
+}
+
+/// Share of measured requests at or below a time, a curve per arm; one rung.
+#[expect(clippy::cast_precision_loss, reason = "counts of requests")]
+pub fn distribution(report: &Report, rung: &(i64, String), axis: Axis) -> Option<Drawn> {
+    let mut curves: Vec<(RGBColor, Vec<(f64, f64)>)> = Vec::new();
+    for cell in on_rung(report, rung) {
+        let pools = cell.legs.iter().map(|at| &report.legs[*at].records.measured);
+        let mut values = super::figures::pooled(pools, axis);
+        values.sort_unstable_by(f64::total_cmp);
+        let n = values.len() as f64;
+        let steps: Vec<(f64, f64)> =
+            values.iter().enumerate().map(|(at, value)| (*value, (at + 1) as f64 / n * 100.0)).collect();
+        if !steps.is_empty() {
+            curves.push((colour(report, &cell.label), thinned(&steps)));
+        }
+    }
+    let (low, high) = range(curves.iter().flat_map(|(_, curve)| curve.iter().map(|point| point.0)))?;
+    // A tail far from the crowd leaves no room for the crowd on a linear axis.
+    let skewed = low > 0.0 && high / low > 20.0;
+    let title = format!("{}, c={}{}", axis.heading(), rung.0, suffix(&rung.1));
+    let (low, high) = padded(low, high, skewed);
+    Some(if skewed {
+        curve_panel(&title, (low..high).log_scale(), &curves)
+    } else {
+        curve_panel(&title, low..high, &curves)
+    })
+}
+
+fn suffix(method: &str) -> String {
+    if method.is_empty() { String::new() } else { format!(" ({method})") }
+}
+
+fn padded(low: f64, high: f64, log: bool) -> (f64, f64) {
+    if log {
+        return (low / 1.1, high * 1.1);
+    }
+    let pad = ((high - low) * 0.04).max(high.abs() * 0.002).max(1e-6);
+    (if low >= 0.0 { (low - pad).max(0.0) } else { low - pad }, high + pad)
+}
+
+fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.filter(|v| v.is_finite()).fold(None, |range: Option<(f64, f64)>, value| {
+        Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+    })
+}
+
+fn curve_panel<X>(title: &str, x: X, curves: &[(RGBColor, Vec<(f64, f64)>)]) -> Drawn
+where
+    X: plotters::coord::ranged1d::AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
+{
+    panel(title, PANEL, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption(title, text(14))
+            .margin(8)
+            .margin_right(16)
+            .x_label_area_size(34)
+            .y_label_area_size(44)
+            .build_cartesian_2d(x, 0.0..100.0)
+            .map_err(|e| e.to_string())?;
+        chart
+            .configure_mesh()
+            .x_labels(6)
+            .y_labels(6)
+            .x_label_formatter(&|value| tick(*value))
+            .y_label_formatter(&|value| format!("{value:.0}"))
+            .x_desc("milliseconds")
+            .y_desc("% of values")
+            .label_style(text(11))
+            .axis_desc_style(text(11))
+            .axis_style(INK)
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .draw()
+            .map_err(|e| e.to_string())?;
+        for (colour, curve) in curves {
+            chart
+                .draw_series(LineSeries::new(curve.iter().copied(), colour.stroke_width(2)))
+                .map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    })
+}
+
+fn text(size: i32) -> TextStyle<'static> {
+    TextStyle::from(("sans-serif", size)).color(&INK)
+}
+
+fn tick(value: f64) -> String {
+    if value.abs() >= 100.0 || value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else if value.abs() >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+/// Draws on a white panel; the SVG scales with the page.
+fn panel(
+    what: &str,
+    size: (u32, u32),
+    draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Result<(), String>,
+) -> Drawn {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        draw(&root).map_err(|error| fault(what)(&error))?;
+        root.present().map_err(|error| fault(what)(&error))?;
+    }
+    Ok(svg)
+}
+
+/// Output tokens a second against concurrency: a line per arm through the pooled rate, a dot per round.
+#[expect(clippy::cast_precision_loss, reason = "small counts")]
+pub fn throughput(report: &Report) -> Option<Drawn> {
+    let rungs: Vec<i64> = {
+        let mut rungs: Vec<i64> = report.cells.iter().map(|cell| cell.key.concurrency).collect();
+        rungs.sort_unstable();
+        rungs.dedup();
+        rungs
+    };
+    // Rungs double as a rule; evenly spaced positions read better than a linear axis.
+    let position = |concurrency: i64| rungs.iter().position(|rung| *rung == concurrency).unwrap_or(0) as f64;
+    let rate = |at: usize| report.leg_figures[at].output_tok_s;
+    let (_, high) = range((0..report.legs.len()).map(rate))?;
+    let last = (rungs.len().max(1) - 1) as f64;
+    let labels: Vec<i64> = rungs.clone();
+    Some(panel("throughput", WIDE, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption("output tok/s against concurrency; a dot per round", text(14))
+            .margin(8)
+            .margin_right(16)
+            .x_label_area_size(34)
+            .y_label_area_size(56)
+            .build_cartesian_2d(-0.35..last + 0.35, 0.0..(high * 1.08).max(1e-6))
+            .map_err(|e| e.to_string())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .y_labels(6)
+            .y_label_formatter(&|value| tick(*value))
+            .y_desc("output tok/s")
+            .label_style(text(11))
+            .axis_desc_style(text(11))
+            .axis_style(INK)
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .draw()
+            .map_err(|e| e.to_string())?;
+        for arm in report.arms() {
+            let colour = colour(report, arm);
+            let cells: Vec<&Cell> = report.cells.iter().filter(|cell| cell.label == arm).collect();
+            let line = cells.iter().map(|cell| {
+                let rates: Vec<f64> = cell.legs.iter().map(|at| rate(*at)).collect();
+                (position(cell.key.concurrency), rates.iter().sum::<f64>() / rates.len() as f64)
+            });
+            chart.draw_series(LineSeries::new(line, colour.stroke_width(2))).map_err(|e| e.to_string())?;
+            let dots = cells.iter().flat_map(|cell| {
+                cell.legs.iter().map(|at| {
+                    Circle::new((position(cell.key.concurrency), rate(*at)), 4, ShapeStyle::from(&colour).filled())
+                })
+            });
+            chart.draw_series(dots.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+        }
+        let names = labels.iter().map(|rung| {
+            let at = chart.backend_coord(&(position(*rung), 0.0));
+            Text::new(format!("c={rung}"), (at.0 - 10, at.1 + 8), text(11))
+        });
+        for name in names.collect::<Vec<_>>() {
+            root.draw(&name).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }))
+}
+
+/// TTFT of every request over the time it was sent; one cell, all rounds laid over each other. Warm-up hollow.
+pub fn over_time(report: &Report, cell: &Cell) -> Option<Drawn> {
+    let points: Vec<(f64, f64, bool)> = cell
+        .legs
+        .iter()
+        .flat_map(|at| &report.legs[*at].records.points)
+        .map(|point| (f64::from(point.at_s), f64::from(point.ttft_ms), point.warmup))
+        .collect();
+    let points = thinned(&points);
+    let (from, to) = range(points.iter().map(|point| point.0))?;
+    let (_, high) = range(points.iter().map(|point| point.1))?;
+    let title = format!("{}, c={}", cell.label, cell.key.concurrency);
+    let colour = colour(report, &cell.label);
+    let ((from, to), high) = (padded(from, to, false), high * 1.06 + 1e-6);
+    Some(panel(&title, PANEL, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption(&title, text(14))
+            .margin(8)
+            .margin_right(16)
+            .x_label_area_size(34)
+            .y_label_area_size(50)
+            .build_cartesian_2d(from..to, 0.0..high)
+            .map_err(|e| e.to_string())?;
+        chart
+            .configure_mesh()
+            .x_labels(6)
+            .y_labels(6)
+            .x_label_formatter(&|value| tick(*value))
+            .y_label_formatter(&|value| tick(*value))
+            .x_desc("seconds since the phase began")
+            .y_desc("TTFT ms")
+            .label_style(text(11))
+            .axis_desc_style(text(11))
+            .axis_style(INK)
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .draw()
+            .map_err(|e| e.to_string())?;
+        let dots = points.iter().map(|(at, ttft, warmup)| {
+            let style = if *warmup { colour.stroke_width(1) } else { colour.mix(0.55).filled() };
+            Circle::new((*at, *ttft), if *warmup { 4 } else { 2 }, style)
+        });
+        chart.draw_series(dots.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+        Ok(())
+    }))
+}
+
+/// Prompts per length bin, a bar per arm.
+#[expect(clippy::cast_precision_loss, reason = "counts of prompts")]
+pub fn lengths(report: &Report) -> Option<Drawn> {
+    let (arms, counts) = prompt_bins(report);
+    let most = counts.iter().flatten().max().copied().filter(|most| *most > 0)?;
+    let width = 0.8 / arms.len() as f64;
+    Some(panel("lengths", WIDE, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption("measured requests by prompt tokens, as each server counted them", text(14))
+            .margin(8)
+            .margin_right(16)
+            .x_label_area_size(34)
+            .y_label_area_size(50)
+            .build_cartesian_2d(0.0..BIN_EDGES.len() as f64, 0.0..most as f64 * 1.08)
+            .map_err(|e| e.to_string())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .y_labels(6)
+            .y_label_formatter(&|value| tick(*value))
+            .y_desc("requests")
+            .label_style(text(11))
+            .axis_desc_style(text(11))
+            .axis_style(INK)
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .draw()
+            .map_err(|e| e.to_string())?;
+        for (bin, counts) in counts.iter().enumerate() {
+            let bars = counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(arm, count)| {
+                let left = bin as f64 + 0.1 + arm as f64 * width;
+                Rectangle::new([(left, 0.0), (left + width * 0.94, *count as f64)], colour(report, arms[arm]).filled())
+            });
+            chart.draw_series(bars.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+            let at = chart.backend_coord(&(bin as f64 + 0.5, 0.0));
+            let name = bin_name(bin);
+            let shift = i32::try_from(name.len()).unwrap_or(0) * 3;
+            root.draw(&Text::new(name, (at.0 - shift, at.1 + 8), text(11))).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }))
+}
