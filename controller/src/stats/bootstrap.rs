@@ -361,7 +361,7 @@ mod tests {
 
     fn median(label: &str, legs: &[Vec<f64>]) -> Resampled {
         // Fewer replicates than in earnest: the ends of one interval are rougher, what they cover is not.
-        Resampled::median_of(label, &legs.iter().map(Vec::as_slice).collect::<Vec<_>>(), 200).unwrap()
+        Resampled::median_of(label, &legs.iter().map(Vec::as_slice).collect::<Vec<_>>(), 120).unwrap()
     }
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
     fn intervals_cover_the_truth() {
         for (count, between, within) in [(2, 0.05, 0.1), (2, 0.0, 0.3), (3, 0.05, 0.1), (4, 0.0, 0.3), (5, 0.1, 0.1)] {
             let mut draws = Draws::new("coverage");
-            let experiments = 200;
+            let experiments = 100;
             let covered = (0..experiments)
                 .filter(|i| {
                     let data = legs(&mut draws, count, 24, between, within);
@@ -406,7 +406,7 @@ mod tests {
         let mut draws = Draws::new("verdicts");
         let mut run = |rounds, difference: f64| {
             let mut found = [0; 3];
-            for i in 0..200 {
+            for i in 0..60 {
                 let a = legs(&mut draws, rounds, 24, 0.03, 0.1);
                 let mut b = legs(&mut draws, rounds, 24, 0.03, 0.1);
                 b.iter_mut().flatten().for_each(|v| *v *= difference);
@@ -419,10 +419,10 @@ mod tests {
         };
         for rounds in [2, 3, 5] {
             let [better, worse, _] = run(rounds, 1.0);
-            assert!(better + worse <= 14, "{rounds} rounds: {better} + {worse} of 200 told apart");
+            assert!(better + worse <= 4, "{rounds} rounds: {better} + {worse} of 60 told apart");
         }
         let [better, worse, undecided] = run(2, 1.3);
-        assert!(better > 100 && worse == 0, "{better} {worse} {undecided}");
+        assert!(better > 30 && worse == 0, "{better} {worse} {undecided}");
         assert!(run(4, 1.15)[0] > run(2, 1.15)[0]);
     }
 
