@@ -77,8 +77,8 @@ fn both(
     let all: Vec<usize> = (0..legs).collect();
     let (mut replicates, mut kept) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for _ in 0..count {
-        let drawn: Vec<usize> = (0..legs).map(|_| draws.below(legs)).collect();
-        replicates.extend(one(&drawn, draws));
+        let some: Vec<usize> = (0..legs).map(|_| draws.below(legs)).collect();
+        replicates.extend(one(&some, draws));
         kept.extend(one(&all, draws));
     }
     (replicates, kept)
