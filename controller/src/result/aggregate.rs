@@ -89,6 +89,7 @@ fn requested(trial: &Trial, seen: &Observed) -> Map<String, Value> {
         ("server_log", json!(server_log.display().to_string())),
         ("rollout", json!(rollout.is_some())),
         ("rollout_samples", json!(rollout.map(|r| r.samples))),
+        ("min_mean_output_tokens", json!(rollout.map(|r| r.min_mean_output_tokens))),
         ("temperature", json!(rollout.map(|r| r.temperature))),
         ("top_p", json!(rollout.and_then(|r| r.top_p))),
         ("sampling_backend", json!(rollout.map(|r| r.sampling_backend.as_str()))),

@@ -3,7 +3,11 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::{Expectation, Export, Layer, OpenError, OutputLensShape, Part, ReadError, Unsound, judge, open, read};
+use serde::Serialize;
+
+use super::{
+    Expectation, Export, Layer, OpenError, OutputLensShape, Part, ReadError, Unsound, judge, open, read, read_unhashed,
+};
 use crate::exit::AgentExit;
 
 /// Why an export is bad: not to be had, not to be read, or not sound.
@@ -63,5 +67,44 @@ pub fn audit_file(file: File, expectation: &Expectation, layer: Layer) -> Audit 
             Audit { export: Some(export), verdict }
         }
         Err(error) => Audit { export: None, verdict: Err(error.into()) },
+    }
+}
+
+/// [`audit`] without the hash of the file: the verdict alone.
+pub fn verdict(path: &Path, expectation: &Expectation, layer: Layer) -> Result<OutputLensShape, Bad> {
+    let export = read_unhashed(open(path)?)?;
+    judge(&export, expectation, layer).map_err(Bad::Unsound)
+}
+
+/// One line of the `audit` commands' output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditLine {
+    /// As it was named.
+    pub file: String,
+    /// `ok` or `fail`.
+    pub verdict: &'static str,
+    /// The failure's name (contract section C); null where the verdict is `ok`.
+    pub reason: Option<&'static str>,
+    /// The values compared, or the shape of `output_lens`.
+    pub detail: String,
+    /// What to do about it; null where the verdict is `ok`.
+    pub hint: Option<String>,
+}
+
+impl AuditLine {
+    /// Judges a file and says how it went; the second is the exit status that the verdict ends the agent with.
+    pub fn of(path: &Path, expectation: &Expectation, layer: Layer) -> (Self, AgentExit) {
+        let file = path.to_string_lossy().into_owned();
+        match verdict(path, expectation, layer) {
+            Ok(shape) => {
+                let detail = format!("{} requests served, output_lens {}", expectation.num_prompts, shape.as_str());
+                (Self { file, verdict: "ok", reason: None, detail, hint: None }, AgentExit::Pass)
+            }
+            Err(bad) => {
+                let exit = bad.exit();
+                let (detail, hint) = (bad.to_string(), Some(bad.hint()));
+                (Self { file, verdict: "fail", reason: Some(exit.reason()), detail, hint }, exit)
+            }
+        }
     }
 }

@@ -45,7 +45,7 @@ enum Fault {
 }
 
 impl<R: Read> Feed<R> {
-    pub(super) fn new(source: R, limit: u64) -> Self {
+    pub(super) fn new(source: R, limit: u64, hashed: bool) -> Self {
         Self {
             source,
             chunk: vec![0; CHUNK],
@@ -55,7 +55,7 @@ impl<R: Read> Feed<R> {
             base: 0,
             fault: None,
             limit,
-            hasher: Hasher::Inline(Sha256::new()),
+            hasher: if hashed { Hasher::Inline(Sha256::new()) } else { Hasher::Off },
         }
     }
 
@@ -111,16 +111,16 @@ impl<R: Read> Feed<R> {
         }
     }
 
-    /// SHA-256 of all bytes and their number. Call after [`Self::advance`] said `false`.
-    pub(super) fn finish(self) -> Result<(String, u64), ReadError> {
-        let digest = self.hasher.finish()?;
+    /// Number of bytes, and their SHA-256 where it was taken. Call after [`Self::advance`] said `false`.
+    pub(super) fn finish(self) -> Result<(u64, Option<String>), ReadError> {
+        let Some(digest) = self.hasher.finish()? else { return Ok((self.base, None)) };
         let mut hex = String::with_capacity(64);
         for byte in digest {
             for digit in [byte >> 4, byte & 15] {
                 hex.extend(char::from_digit(digit.into(), 16));
             }
         }
-        Ok((hex, self.base))
+        Ok((self.base, Some(hex)))
     }
 }
 
@@ -132,6 +132,7 @@ pub(super) fn malformed(what: impl Into<String>, offset: u64) -> ReadError {
 type Piece = (Vec<u8>, usize, usize);
 
 enum Hasher {
+    Off,
     Inline(Sha256),
     Thread { work: SyncSender<Piece>, free: Receiver<Vec<u8>>, spare: usize, thread: JoinHandle<Sha256> },
 }
@@ -140,6 +141,7 @@ impl Hasher {
     /// Takes `chunk[from..to]`, leaving a chunk of the same size whose content does not matter.
     fn take(&mut self, chunk: &mut Vec<u8>, from: usize, to: usize, before: u64) {
         match self {
+            Self::Off => {}
             Self::Inline(hash) => {
                 hash.update(&chunk[from..to]);
                 if before > INLINE {
@@ -182,15 +184,16 @@ impl Hasher {
         Some(Self::Thread { work, free, spare: IN_FLIGHT - 1, thread })
     }
 
-    fn finish(self) -> Result<[u8; 32], ReadError> {
+    fn finish(self) -> Result<Option<[u8; 32]>, ReadError> {
         let hash = match self {
+            Self::Off => return Ok(None),
             Self::Inline(hash) => hash,
             Self::Thread { work, thread, .. } => {
                 drop(work);
                 thread.join().map_err(|_| ReadError::Io(io::Error::other("the hashing thread failed")))?
             }
         };
-        Ok(hash.finalize().into())
+        Ok(Some(hash.finalize().into()))
     }
 }
 

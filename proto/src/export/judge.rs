@@ -222,7 +222,7 @@ pub type Judgement = Result<OutputLensShape, Unsound>;
 /// Judges an export against what was asked for.
 ///
 /// In this order: counters by type, requests served, core metrics (host), `output_lens`, basis of the floor, floor.
-pub fn judge(export: &Export, expectation: &Expectation, layer: Layer) -> Judgement {
+pub fn judge<H>(export: &Export<H>, expectation: &Expectation, layer: Layer) -> Judgement {
     let completed = served(export, expectation)?;
     match layer {
         Layer::Agent => {}
@@ -242,7 +242,7 @@ fn unusable<T>(part: Part, detail: String) -> Result<T, Unsound> {
 }
 
 /// Contract H.2: both counters integers by type, none failed, all completed. The number of requests served.
-fn served(export: &Export, expectation: &Expectation) -> Result<u64, Unsound> {
+fn served<H>(export: &Export<H>, expectation: &Expectation) -> Result<u64, Unsound> {
     for (name, counter) in [("completed", &export.completed), ("failed", &export.failed)] {
         match counter {
             Counter::Integer(_) | Counter::Huge(_) => {}
@@ -265,7 +265,7 @@ pub const CORE_METRICS: [&str; 6] =
 /// Demanded as well where a second output token can exist.
 pub const TPOT_METRICS: [&str; 2] = ["mean_tpot_ms", "median_tpot_ms"];
 
-fn core_metrics(export: &Export, expectation: &Expectation, completed: u64) -> Result<(), Unsound> {
+fn core_metrics<H>(export: &Export<H>, expectation: &Expectation, completed: u64) -> Result<(), Unsound> {
     let mut names = CORE_METRICS.to_vec();
     let mut faults = Vec::new();
     let pinned = expectation.dataset == Dataset::Random && expectation.ignore_eos && expectation.rollout.is_none();
@@ -294,12 +294,12 @@ fn core_metrics(export: &Export, expectation: &Expectation, completed: u64) -> R
     if faults.is_empty() { Ok(()) } else { unusable(Part::Metrics, faults.join("; ")) }
 }
 
-fn bad_total(export: &Export) -> String {
+fn bad_total<H>(export: &Export<H>) -> String {
     format!("{TOTAL_OUTPUT_TOKENS} is {}, not a positive whole number", export.total_output_tokens)
 }
 
 /// Contract H.4: an array that is there is a list of lengths of one of the two legitimate cardinalities, none above its cap.
-fn lens_shape(export: &Export, expectation: &Expectation, completed: u64) -> Result<OutputLensShape, Unsound> {
+fn lens_shape<H>(export: &Export<H>, expectation: &Expectation, completed: u64) -> Result<OutputLensShape, Unsound> {
     let lengths = match &export.output_lens {
         OutputLens::Absent => return Ok(OutputLensShape::Absent),
         OutputLens::Invalid(what) => return unusable(Part::OutputLens, format!("{OUTPUT_LENS}: {what}")),
@@ -335,7 +335,12 @@ fn lens_shape(export: &Export, expectation: &Expectation, completed: u64) -> Res
 }
 
 /// Contract H.5. A floor of 0 switches off this comparison and nothing else.
-fn length_floor(export: &Export, rollout: Rollout, shape: OutputLensShape, completed: u64) -> Result<(), Unsound> {
+fn length_floor<H>(
+    export: &Export<H>,
+    rollout: Rollout,
+    shape: OutputLensShape,
+    completed: u64,
+) -> Result<(), Unsound> {
     let (samples, floor) = (rollout.samples, rollout.min_mean_output_tokens);
     if floor == 0 {
         return Ok(());

@@ -92,8 +92,10 @@ pub enum OutputLens {
 }
 
 /// What was read from one export: every top-level number, in the file's order, and what the judgement needs.
+///
+/// `H` is the hash of the file: a text where it was taken ([`read`]), nothing where it was not ([`read_unhashed`]).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Export {
+pub struct Export<H = String> {
     /// `completed`.
     pub completed: Counter,
     /// `failed`.
@@ -105,12 +107,12 @@ pub struct Export {
     /// `output_lens`.
     pub output_lens: OutputLens,
     /// SHA-256 of the whole file, lower-case hex.
-    pub sha256: String,
+    pub sha256: H,
     /// Size in bytes.
     pub bytes: u64,
 }
 
-impl Export {
+impl<H> Export<H> {
     /// A top-level finite number by name.
     pub fn scalar(&self, name: &str) -> Option<Scalar> {
         self.scalars.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
@@ -141,11 +143,25 @@ pub enum ReadError {
 /// Numbers that no finite double holds are unusable values, not faults of the file (review finding B-02). Above a
 /// megabyte a second thread hashes.
 pub fn read(source: impl Read) -> Result<Export, ReadError> {
-    read_within(source, MAX_BYTES)
+    let (export, sha256) = read_within(source, MAX_BYTES, true)?;
+    Ok(Export {
+        sha256: sha256.unwrap_or_default(),
+        completed: export.completed,
+        failed: export.failed,
+        total_output_tokens: export.total_output_tokens,
+        scalars: export.scalars,
+        output_lens: export.output_lens,
+        bytes: export.bytes,
+    })
 }
 
-fn read_within(source: impl Read, limit: u64) -> Result<Export, ReadError> {
-    let mut scanner = Scanner::new(source, limit);
+/// [`read`] without the hash, which takes longer than all the rest: for judging alone.
+pub fn read_unhashed(source: impl Read) -> Result<Export<()>, ReadError> {
+    read_within(source, MAX_BYTES, false).map(|(export, _)| export)
+}
+
+fn read_within(source: impl Read, limit: u64, hashed: bool) -> Result<(Export<()>, Option<String>), ReadError> {
+    let mut scanner = Scanner::new(source, limit, hashed);
     match scanner.next()? {
         Some(b'{') => scanner.bump(),
         None if scanner.offset() == 0 => return Err(ReadError::Empty),
@@ -185,8 +201,8 @@ fn read_within(source: impl Read, limit: u64) -> Result<Export, ReadError> {
     if scanner.next()?.is_some() {
         return scanner.fault("data after the object");
     }
-    let (sha256, bytes) = scanner.finish()?;
-    Ok(fields.into_export(sha256, bytes))
+    let (bytes, sha256) = scanner.finish()?;
+    Ok((fields.into_export(bytes), sha256))
 }
 
 /// Everything kept so far.
@@ -268,7 +284,7 @@ impl Fields {
         Ok(())
     }
 
-    fn into_export(self, sha256: String, bytes: u64) -> Export {
+    fn into_export(self, bytes: u64) -> Export<()> {
         let mut scalars: Vec<_> = self.scalars.into_iter().collect();
         scalars.sort_unstable_by_key(|(_, (place, _))| *place);
         Export {
@@ -277,7 +293,7 @@ impl Fields {
             total_output_tokens: self.total_output_tokens,
             scalars: scalars.into_iter().map(|(key, (_, value))| (key, value)).collect(),
             output_lens: self.output_lens,
-            sha256,
+            sha256: (),
             bytes,
         }
     }
@@ -420,9 +436,9 @@ mod tests {
                 Ok(buffer.len())
             }
         }
-        let error = read_within(Read::chain(&b"{"[..], Endless), 10_000_000).unwrap_err().to_string();
+        let error = read_within(Read::chain(&b"{"[..], Endless), 10_000_000, true).unwrap_err().to_string();
         assert!(error.starts_with("more than 10000000 bytes at byte"), "{error}");
-        assert!(read_within(&b"{ }"[..], 3).is_ok());
-        assert!(read_within(&b"{ } "[..], 3).is_err());
+        assert!(read_within(&b"{ }"[..], 3, false).is_ok());
+        assert!(read_within(&b"{ } "[..], 3, false).is_err());
     }
 }

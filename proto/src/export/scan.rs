@@ -68,8 +68,8 @@ impl Start {
 }
 
 impl<R: Read> Scanner<R> {
-    pub(super) fn new(source: R, limit: u64) -> Self {
-        Self { feed: Feed::new(source, limit), at: 0, number: Vec::new() }
+    pub(super) fn new(source: R, limit: u64, hashed: bool) -> Self {
+        Self { feed: Feed::new(source, limit, hashed), at: 0, number: Vec::new() }
     }
 
     /// Offset of the next byte in the file.
@@ -436,8 +436,8 @@ impl<R: Read> Scanner<R> {
         Ok(())
     }
 
-    /// SHA-256 of all bytes and their number; call at the end of the file.
-    pub(super) fn finish(self) -> Result<(String, u64), ReadError> {
+    /// Number of bytes, and their SHA-256 where it was taken; call at the end of the file.
+    pub(super) fn finish(self) -> Result<(u64, Option<String>), ReadError> {
         self.feed.finish()
     }
 }
