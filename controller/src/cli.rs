@@ -27,7 +27,7 @@ pub enum Command {
     /// Live view of a trial, or the list of trials on this host
     Watch(cmd::watch::Args),
     /// Audits exports on disk again
-    Audit(cmd::audit::Args),
+    Audit(Box<cmd::audit::Args>),
     /// A result document in words
     Explain(cmd::explain::Args),
     /// Removes what proven-dead trials left
@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => cmd::run::main(args),
         Command::Sweep(args) => cmd::sweep::main(args),
         Command::Watch(args) => cmd::watch::main(args),
-        Command::Audit(args) => cmd::audit::main(args),
+        Command::Audit(args) => cmd::audit::main(*args),
         Command::Explain(args) => cmd::explain::main(args),
         Command::Reap(args) => cmd::reap::main(args),
         Command::Corpus(args) => cmd::corpus::main(args),

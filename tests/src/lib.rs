@@ -5,4 +5,5 @@ pub mod needs;
 pub mod patience;
 pub mod ports;
 pub mod processes;
+pub mod programs;
 pub mod server;
