@@ -258,6 +258,26 @@ fn hanging_is_connectable_and_silent() {
 }
 
 #[test]
+fn a_start_up_that_hangs_can_still_be_ended() {
+    for at in ["start", "loading"] {
+        let mut server = start(&json!({"startup": {"ms": 50}, "faults": [{"at": at, "do": "hang"}]}));
+        until("the engine", || (roles(&server) == ["engine", "orchestrator"]).then_some(()));
+        server.process.signal(Signal::SIGTERM);
+        assert_eq!(server.process.wait().code(), Some(0), "{at}");
+        assert_eq!(roles(&server), ["engine", "orchestrator"], "{at}: no gateway was ever started");
+    }
+}
+
+#[test]
+fn a_port_can_be_stolen_after_the_check() {
+    let mut server = start(&json!({"faults": [{"at": "start", "do": {"occupy": "gateway"}}]}));
+    assert_eq!(server.process.wait().code(), Some(1));
+    assert!(server.log().contains("cannot bind 127.0.0.1:"), "{}", server.log());
+    let server = start(&json!({"faults": [{"at": "loading", "do": {"occupy": "engine"}}]}));
+    until("a warning", || server.log().contains("could not bind").then_some(()));
+}
+
+#[test]
 fn a_stopped_group_has_stopped() {
     let server = ready(&json!({}));
     server.fault(&json!("stop_group"));

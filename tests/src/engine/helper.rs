@@ -11,7 +11,11 @@ pub const COMMAND: &str = "__helper";
 
 /// This program again. `/proc/self/exe` also works where the file was replaced or `argv[0]` is a bare name.
 pub fn myself(command: &str) -> io::Result<Command> {
-    let mut child = Command::new(std::env::current_exe()?);
+    let by_name = || std::env::args_os().next().map(Into::into);
+    let Some(program) = std::env::current_exe().ok().or_else(by_name) else {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "this program's own file"));
+    };
+    let mut child = Command::new(program);
     child.arg(command);
     Ok(child)
 }

@@ -30,7 +30,8 @@ impl Journal {
             .collect();
         let argv: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let fields = json!({"argv": argv, "env": env, "ppid": nix::unistd::getppid().as_raw(),
-            "pgid": nix::unistd::getpgrp().as_raw(), "sid": sid, "fds": self.inherited, "pid": pid.as_raw()});
+            "pgid": nix::unistd::getpgrp().as_raw(), "sid": sid, "fds": self.inherited,
+            "stdin": std::fs::read_link("/proc/self/fd/0").ok(), "pid": pid.as_raw()});
         self.note("start", fields);
     }
 

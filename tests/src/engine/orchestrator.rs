@@ -13,6 +13,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::io::{self, Write as _};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
@@ -207,7 +208,10 @@ struct Orchestrator {
     gateway: Option<Member>,
     started: Instant,
     loading_fired: bool,
+    frozen: bool,
     phase: Phase,
+    /// Ports that were taken away from the children.
+    occupied: Vec<TcpListener>,
 }
 
 /// The orchestrator's main.
@@ -222,12 +226,6 @@ pub fn main(script: Script, words: &[String]) -> io::Result<ExitCode> {
     let journal = Journal::new(&script, "orchestrator");
     let signals = SignalFeed::take(script.deaf.leader)?;
     journal.start();
-    for fault in script.faults.iter().filter(|fault| fault.at == Trigger::Start) {
-        if let Action::Exit(exit) = &fault.action {
-            return Ok(ExitCode::from(exit.code));
-        }
-        alone(&fault.action)?;
-    }
     let engine = Member::start(control::COMMAND, &args)?;
     let now = Instant::now();
     let mut orchestrator = Orchestrator {
@@ -239,8 +237,15 @@ pub fn main(script: Script, words: &[String]) -> io::Result<ExitCode> {
         gateway: None,
         started: now,
         loading_fired: false,
+        frozen: false,
         phase: Phase::Loading,
+        occupied: Vec::new(),
     };
+    for action in orchestrator.due(&Trigger::Start) {
+        if let Some(code) = orchestrator.act(&action)? {
+            return Ok(ExitCode::from(code));
+        }
+    }
     let code = orchestrator.run()?;
     orchestrator.journal.note("exit", json!({"code": code}));
     Ok(ExitCode::from(code))
@@ -258,7 +263,7 @@ fn alone(action: &Action) -> io::Result<()> {
         Action::Zombies(count) => helper::zombies(*count),
         Action::Spam(spam) => write_spam(spam),
         Action::Spawn(what) => helper::spawn(what, None).map(drop),
-        Action::Hang | Action::Exit(_) | Action::ChildExit(_) => Ok(()),
+        Action::Hang | Action::Exit(_) | Action::ChildExit(_) | Action::Occupy(_) => Ok(()),
     }
 }
 
@@ -353,6 +358,7 @@ impl Orchestrator {
 
     fn next_time(&self) -> Option<Instant> {
         match self.phase {
+            _ if self.frozen => None,
             Phase::Loading if !self.loading_fired => Some(self.share(30)),
             Phase::Loading => Some(self.share(60)),
             Phase::GatewayUp => Some(self.share(80)),
@@ -364,6 +370,9 @@ impl Orchestrator {
     /// Moves start-up on where its time has come.
     fn advance(&mut self) -> io::Result<Option<u8>> {
         let now = Instant::now();
+        if self.frozen {
+            return Ok(None);
+        }
         if self.phase == Phase::Loading && !self.loading_fired && now >= self.share(30) {
             self.loading_fired = true;
             for action in self.due(&Trigger::Loading) {
@@ -371,6 +380,7 @@ impl Orchestrator {
                     return Ok(Some(code));
                 }
             }
+            return Ok(None);
         }
         if self.phase == Phase::Loading && now >= self.share(60) {
             self.gateway = Some(Member::start(gateway::COMMAND, &self.args)?);
@@ -452,8 +462,16 @@ impl Orchestrator {
                 }
             }
             Action::Hang => {
+                self.frozen = true;
                 self.tell(ChildName::Engine, &Message::Hang);
                 self.tell(ChildName::Gateway, &Message::Hang);
+            }
+            Action::Occupy(name) => {
+                let port = match name {
+                    ChildName::Engine => self.args.control_port,
+                    ChildName::Gateway => self.args.port,
+                };
+                self.occupied.push(TcpListener::bind(("127.0.0.1", port))?);
             }
             Action::Spawn(what) => match what.holds {
                 Some(name) => self.tell(name, &Message::Hold(what.clone())),

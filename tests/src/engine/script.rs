@@ -368,9 +368,9 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
-    /// Before any child is started.
+    /// At once, nothing bound yet.
     Start,
-    /// Half-way through start-up, nothing bound yet.
+    /// A third of the way through start-up, nothing bound yet.
     Loading,
     /// As soon as it is ready, before the control port answers.
     Ready,
@@ -413,8 +413,10 @@ pub enum Action {
     Die(i32),
     /// One child ends; the orchestrator follows as the real one does.
     ChildExit(ChildExit),
-    /// Gateway and control port accept and never answer; running streams freeze.
+    /// Gateway and control port accept and never answer; running streams freeze; start-up goes no further.
     Hang,
+    /// This child's port is taken, by a socket that accepts nothing (before it binds: at `start` or `loading`).
+    Occupy(ChildName),
     /// The whole process group stops itself (SIGSTOP).
     StopGroup,
     /// So many short-lived orphans, which PID 1 has to reap.

@@ -248,9 +248,7 @@ fn local_date() -> String {
 
 async fn wait_until_ready(client: &Client, first: &Sample, limit: i64) -> Result<(), String> {
     // The real tool's bar: carriage returns and no line feed, whatever --disable-tqdm says.
-    eprint!(
-        "Waiting for endpoint to become up in {limit} seconds\n\r |          | 00:00 elapsed, {limit}:00 remaining\r"
-    );
+    eprint!(" |          | 00:00 elapsed, ? remaining\r |          | 00:00 elapsed, 00:00 remaining\r");
     let deadline = Instant::now() + Duration::from_secs(u64::try_from(limit).unwrap_or(0));
     loop {
         let output = client.send(first).await;

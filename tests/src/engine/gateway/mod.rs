@@ -61,6 +61,7 @@ struct Gateway {
     registered: bool,
     hang: bool,
     scratch: Vec<u8>,
+    /// A fault that a client has asked for.
     asked_fault: Option<Action>,
 }
 
@@ -132,6 +133,10 @@ pub fn main(script: Script, args: ServeArgs) -> io::Result<ExitCode> {
             }
         }
         gateway.step_if_due()?;
+        // Only now: a fault that stops this process would keep its asker waiting for the end of the answer.
+        if let Some(action) = gateway.asked_fault.take() {
+            gateway.link.send(&Message::Fire(action));
+        }
         if gateway.listener.is_none() && gateway.running == 0 {
             return Ok(ExitCode::SUCCESS);
         }
@@ -316,10 +321,6 @@ impl Gateway {
             let Some(Some(conn)) = self.conns.get_mut(index) else { return };
             conn.closing = close;
             let sent = answer.is_none_or(|bytes| self.send(index, &bytes));
-            // Only now: a fault that stops this process would keep its asker waiting for the answer.
-            if let Some(action) = self.asked_fault.take() {
-                self.link.send(&Message::Fire(action));
-            }
             let Some(Some(conn)) = self.conns.get_mut(index) else { return };
             if !sent || (conn.closing && conn.stream.is_none() && !conn.pending()) {
                 self.close(index);
