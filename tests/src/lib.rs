@@ -7,3 +7,4 @@ pub mod ports;
 pub mod processes;
 pub mod programs;
 pub mod server;
+pub mod trial;
