@@ -102,14 +102,14 @@ fn fs_31_a_stopped_group_ends_by_term() {
 
 #[test]
 fn fs_30_35_whoever_left_the_group_is_found() {
-    let spawn = |more: Value| {
+    let spawn = |more: &Value| {
         let mut what = json!({ "count": 2, "session": "own_session" });
         what.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
         json!({ "faults": [{ "at": "ready", "do": { "spawn": what } }] })
     };
     for more in [json!({}), json!({ "orphan": true }), json!({ "deaf": true }), json!({ "orphan": true, "deaf": true })]
     {
-        let ended = trial(spawn(more.clone())).run();
+        let ended = trial(spawn(&more)).run();
         ended.expect(0, &["finding process_survivors"]);
     }
     // Its engine dies and hides a worker that left the group.

@@ -1,5 +1,7 @@
 //! Contract section K.2, by row number: phases and exits of the agent against the stand-in engine.
 
+#![expect(clippy::needless_pass_by_value, reason = "`json!` literals as arguments")]
+
 use serde_json::{Value, json};
 use std::path::Path;
 use tests::trial::Setup;

@@ -371,6 +371,11 @@ fn own(source: &Source, ports: [u16; 2]) -> Checked<Own> {
             UsageError::new(env::TS_BENCH_TOOL, format!("must be tokenspeed or native, got '{value}'"))
         })?,
     };
+    // `agent load` writes legs, not exports: nothing could be audited, so nothing is started.
+    if bench_tool == BenchTool::Native {
+        return Err(UsageError::new(env::TS_BENCH_TOOL, "=native cannot be run by this build")
+            .hint("use tokenspeed, or `agent load` and `controller campaign` for the native client"));
+    }
     let grpc_token = source.get(env::TS_GRPC_TOKEN).map(Secret::new);
     let listen = |name: &str, unset: Listen| {
         let address = source.get(name).map_or(Ok(unset), Listen::parse).map_err(|p| UsageError::new(name, p))?;

@@ -350,6 +350,7 @@ fn variables_of_our_own() {
     assert_eq!(plan(&[("TS_LEASE_SEC", "0")]).lease_sec, 0);
     refused(0, "TS_LEASE_SEC must be between 0 and 86400", &[&[("TS_LEASE_SEC", "86401")]]);
     refused(0, "TS_BENCH_TOOL must be tokenspeed or native", &[&[("TS_BENCH_TOOL", "x")]]);
+    refused(0, "=native cannot be run by this build", &[&[("TS_BENCH_TOOL", "native")]]);
     refused(0, "TS_RUN_TOKEN is not usable", &[&[("TS_RUN_TOKEN", "../x")]]);
     refused(0, "requires TS_GRPC_TOKEN", &[&[("TS_GRPC_LISTEN", "tcp://0.0.0.0:9000")]]);
     let open = plan(&[("TS_GRPC_LISTEN", "tcp://0.0.0.0:9000"), ("TS_GRPC_TOKEN", "canary")]);

@@ -13,7 +13,6 @@ use nix::unistd::{Pid, pipe2};
 use proto::event::{EventBody, Phase};
 use proto::exit::AgentExit;
 use proto::finding::{Finding, FindingId};
-use proto::limits::BenchTool;
 use proto::marker::Marker;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -184,22 +183,19 @@ impl Driver {
     }
 
     fn query(&mut self) {
-        let plan = &self.setup.plan;
+        let plan = Arc::clone(&self.setup.plan);
         if let Some(port) = [plan.gateway_port, plan.control_port].into_iter().find(|port| !listeners::is_free(*port)) {
             let by = listeners::holder(&self.setup.roots.proc, port);
             return self.queue.push_back(Input::PortTaken(by));
         }
         let version = self.ask_tokenspeed("version");
-        let help = match plan.bench_tool {
-            BenchTool::Tokenspeed => self.ask_tokenspeed("--help"),
-            BenchTool::Native => Query::Answered("{serve,bench}".to_owned()),
-        };
+        let help = self.ask_tokenspeed("--help");
         let deadline = Instant::now() + self.setup.timings.query_limit;
         self.queries = Some(Queries { version, help, deadline });
         self.end_queries_if_answered();
     }
 
-    fn ask_tokenspeed(&self, word: &str) -> Query {
+    fn ask_tokenspeed(&mut self, word: &str) -> Query {
         let argv = Argv { program: self.setup.tokenspeed.clone(), args: vec![word.to_owned()] };
         let started =
             pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(std::io::Error::from).and_then(|(read, write)| {
@@ -208,7 +204,10 @@ impl Driver {
                 spawn(&self.setup, &argv, Apart::Group, Output::Pipe(write)).map(|group| (group, read))
             });
         match started {
-            Ok((group, answer)) => Query::Asked { group, answer },
+            Ok((group, answer)) => {
+                self.asked_groups.push(group.pid().as_raw());
+                Query::Asked { group, answer }
+            }
             Err(_) => Query::NotAsked,
         }
     }
@@ -381,15 +380,19 @@ impl Driver {
 
     fn server_tail(&mut self, header: bool) {
         let mut text = if header { b"--- last 40 lines of server log ---\n".to_vec() } else { Vec::new() };
-        for line in last_lines(&self.setup.plan.server_log()) {
+        let lines = last_lines(&self.setup.plan.server_log());
+        for line in &lines {
             // A marker that the server printed must not be taken for one of ours.
             if line.starts_with(b"TS_BENCH_") {
                 text.push(b' ');
             }
-            text.extend(line.into_iter().filter(|b| *b == b'\t' || !b.is_ascii_control()));
+            text.extend(line.iter().filter(|b| **b == b'\t' || !b.is_ascii_control()));
             text.push(b'\n');
         }
         self.out.raw(text);
+        if let Some(hint) = header.then(|| bind_hint(&lines)).flatten() {
+            self.say(&Marker::Info(hint));
+        }
     }
 
     fn group(&self, who: Who) -> Option<Group> {
@@ -403,9 +406,12 @@ impl Driver {
     fn terminate(&mut self, who: Who) {
         match who {
             Who::Strays => {
-                if let Some(strays) = tree::strays(&self.setup.roots.proc) {
+                let strays = tree::strays(&self.setup.roots.proc).unwrap_or_default();
+                // A question to `tokenspeed` that was cut short is no leftover of the trial.
+                let left: Vec<_> = strays.into_iter().filter(|p| !self.asked_groups.contains(&p.group)).collect();
+                if !left.is_empty() {
                     let detail =
-                        format!("{} had left the group of server and bench and were ended", tree::describe(&strays));
+                        format!("{} had left the group of server and bench and were ended", tree::describe(&left));
                     let hint = "nothing to do; a server that leaves processes behind would have held its GPU memory";
                     self.find(Finding::new(FindingId::ProcessSurvivors, detail, hint));
                 }
@@ -637,6 +643,17 @@ fn remove_old(export: &Path) -> std::io::Result<()> {
     }
 }
 
+/// A port that is taken looks like a broken engine; beside ours the gateway binds a third one (review finding C-02).
+fn bind_hint(lines: &[Vec<u8>]) -> Option<String> {
+    let shown = |line: &Vec<u8>| String::from_utf8_lossy(line).into_owned();
+    let line = lines.iter().map(shown).find(|line| line.to_ascii_lowercase().contains("address already in use"))?;
+    Some(format!(
+        "hint: the server could not bind a port: {:?}; besides gateway and control port the gateway binds a metrics \
+         port: name a free one with serve_args [\"--prometheus-port\", \"PORT\"]",
+        line.chars().take(300).collect::<String>()
+    ))
+}
+
 /// The last lines of a log, looked for from its end.
 fn last_lines(path: &PathBuf) -> Vec<Vec<u8>> {
     let read = || {
@@ -669,6 +686,14 @@ mod tests {
         std::fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
         assert_eq!(last_lines(&path).len(), 1);
         assert_eq!(last_lines(&path)[0].len(), 2000);
+    }
+
+    #[test]
+    fn a_bind_failure_names_the_third_port() {
+        let lines = |text: &str| text.lines().map(|l| l.as_bytes().to_vec()).collect::<Vec<_>>();
+        let hint = bind_hint(&lines("a\n[smg] Error: Address already in use (os error 98): 0.0.0.0:29000\n")).unwrap();
+        assert!(hint.contains("29000") && hint.contains("--prometheus-port"), "{hint}");
+        assert_eq!(bind_hint(&lines("a\nb")), None);
     }
 
     #[test]

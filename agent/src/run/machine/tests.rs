@@ -191,18 +191,18 @@ fn every_state_meets_every_input() {
     }
 }
 
-fn check_stop(before: State, input: &Input, after: State, case: &str) {
+fn check_stop(before: State, input: &Input, after: State, said: &str) {
     let Input::Stop(cause) = input else { return };
     match (before, cause) {
         (State::Done(exit), _) => assert_eq!(after, State::Done(exit)),
         (_, StopCause::Signal(_) | StopCause::Abort(_)) => {
-            assert_eq!(exit_of(after), Some(AgentExit::Aborted), "{case}");
+            assert_eq!(exit_of(after), Some(AgentExit::Aborted), "{said}");
         }
         (_, StopCause::LeaseLost(_)) if depth(before) < 6 => {
-            assert_eq!(exit_of(after), Some(AgentExit::ControllerLost), "{case}");
+            assert_eq!(exit_of(after), Some(AgentExit::ControllerLost), "{said}");
         }
         // The trial was over anyway: its verdict stands.
-        (_, StopCause::LeaseLost(_)) => assert_eq!(exit_of(after), exit_of(before), "{case}"),
+        (_, StopCause::LeaseLost(_)) => assert_eq!(exit_of(after), exit_of(before), "{said}"),
     }
 }
 
