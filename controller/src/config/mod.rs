@@ -11,6 +11,8 @@ mod reader;
 mod rollout;
 pub mod scalar;
 pub mod source;
+#[cfg(test)]
+mod tests;
 pub mod trial;
 pub mod value;
 mod words;

@@ -102,8 +102,8 @@ mod tests {
         let file = dir.path().join("t.yaml");
         for (bytes, phrase) in [
             (&b"a: \xff"[..], "not UTF-8 (line 1, column 4)"),
-            (b"a: [1", "line 1"),
-            (b"a: 1\n\tb: 2", "line 2"),
+            (b"a: [1", "line 2"),
+            (b"a: 1\nb: c: d", "line 2"),
             (b"a: \x07", "U+0007"),
         ] {
             std::fs::write(&file, bytes).unwrap();

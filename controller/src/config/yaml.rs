@@ -37,9 +37,10 @@ fn syntax(error: &ScanError) -> ReadError {
     ReadError::new(Pos { line: error.marker().line(), column: error.marker().col() + 1 }, error.info())
 }
 
-/// Control characters are refused wherever they stand, as by PyYAML's reader.
+/// Control characters are refused wherever they stand, as by PyYAML's reader; so are the line breaks that only YAML 1.1
+/// knows (U+0085, U+2028, U+2029), because the parser takes them for text.
 fn printable(text: &str) -> Result<(), ReadError> {
-    let fine = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
+    let fine = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
     for (index, line) in text.lines().enumerate() {
         if let Some((column, c)) = line.chars().enumerate().find(|(_, c)| !fine(*c)) {
             let at = Pos { line: index + 1, column: column + 1 };
@@ -227,7 +228,7 @@ fn count(value: &Value) -> usize {
 
 const CORE: &str = "tag:yaml.org,2002:";
 
-/// The core type that a tag names; `Ok(None)` without a tag, and for `!`, which only switches resolving off.
+/// The core type that a tag names; `Ok(None)` without a tag, and for `!`, which PyYAML takes for none.
 fn core_tag(tag: Option<&Tag>, at: Pos) -> Result<Option<String>, ReadError> {
     let Some(tag) = tag else { return Ok(None) };
     let full = format!("{}{}", tag.handle, tag.suffix);
@@ -254,7 +255,7 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Pos, is_key: b
     let spelled = |node| Key::Own(Value { node, at, raw: Some(text.to_owned()) });
     let bad = |message: String| ReadError::new(at, message);
     let value = match core_tag(tag, at)?.as_deref() {
-        None if tag.is_some() || !plain => Key::Own(string()),
+        None if !plain => Key::Own(string()),
         None => match scalar::resolve(text).map_err(bad)? {
             Resolved::Merge => Key::Merge(at),
             Resolved::Equals if is_key => Key::Own(string()),
@@ -268,4 +269,108 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Pos, is_key: b
         Some(name) => return Err(bad(format!("the tag \"!!{name}\" does not fit here"))),
     };
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value with its type, in the form of the fixture.
+    fn shown(value: &Value) -> serde_json::Value {
+        use serde_json::json;
+        match &value.node {
+            Node::Null => json!({ "null": null }),
+            Node::Bool(value) => json!({ "bool": value }),
+            Node::Int(number) => json!({ "int": number.to_string() }),
+            Node::BigInt(text) => json!({ "int": text }),
+            Node::Float(number) => json!({ "float": super::super::value::python_float(*number) }),
+            Node::Str(text) => json!({ "str": text }),
+            Node::Date(_) => json!({ "date": null }),
+            Node::Seq(items) => json!({ "list": items.iter().map(shown).collect::<Vec<_>>() }),
+            Node::Map(map) => json!({ "map": map.iter().map(|(k, v)| [shown(k), shown(v)]).collect::<Vec<_>>() }),
+        }
+    }
+
+    /// Texts that PyYAML and this reader judge differently, and why that is right or harmless.
+    const DIFFERENCES: &[(&str, &str)] = &[
+        ("[-]\n", "refused here: a dash alone inside brackets is more likely a mistake"),
+        ("[|x]\n", "block indicators are ordinary characters inside brackets in YAML 1.2"),
+        ("[>x]\n", "the same"),
+        ("[?x]\n", "a key indicator needs a blank in YAML 1.2"),
+        ("[?]\n", "the same"),
+        ("- :\n", "an empty key is refused by the reader of keys anyway"),
+        ("[:]\n", "the same"),
+        ("[:x]\n", "a value indicator needs a blank in YAML 1.2"),
+        ("\ta: 1\n", "a tab before the first key changes no meaning"),
+        ("a: 1\t# c\n", "a tab before a comment changes no meaning"),
+    ];
+
+    /// Made by `tests/fixtures/yaml/make_vectors.py` with PyYAML itself.
+    #[test]
+    fn agrees_with_pyyaml() {
+        let fixture = include_str!("../../../tests/fixtures/yaml/vectors.json");
+        let vectors: Vec<serde_json::Value> = serde_json::from_str(fixture).unwrap();
+        assert!(vectors.len() > 600, "{}", vectors.len());
+        let mut wrong = Vec::new();
+        for vector in &vectors {
+            let text = vector["text"].as_str().unwrap();
+            let ours = parse(text).map_or(serde_json::Value::Null, |document| shown(&document.root));
+            if ours != vector["value"] && DIFFERENCES.iter().all(|(other, _)| *other != text) {
+                wrong.push(format!("{text:?}\n  PyYAML {}\n  ours   {ours}", vector["value"]));
+            }
+        }
+        assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), vectors.len(), wrong.join("\n"));
+    }
+
+    #[test]
+    fn spellings_and_places_are_kept() {
+        let root = parse("a: 1_000\nb:\n  - .inf\n  - '08'\n").unwrap().root;
+        let map = root.as_map().unwrap();
+        let a = map.get("a").unwrap();
+        assert_eq!((a.at, a.raw.as_deref()), (Pos { line: 1, column: 4 }, Some("1_000")));
+        let items = map.get("b").unwrap().as_seq().unwrap();
+        assert_eq!((items[0].at, items[0].shown().as_str()), (Pos { line: 3, column: 5 }, ".inf"));
+        assert_eq!((items[1].raw.as_deref(), items[1].shown().as_str()), (None, "\"08\""));
+    }
+
+    #[test]
+    fn hostile_documents_are_refused_in_bounded_time() {
+        let bomb = |level: usize| {
+            let last = level - 1;
+            format!("a{level}: &a{level} [{}]\n", vec![format!("*a{last}"); 10].join(", "))
+        };
+        let laughs: String = std::iter::once("a0: &a0 [x, x]\n".to_owned()).chain((1..12).map(bomb)).collect();
+        assert!(parse(&laughs).unwrap_err().message.contains("nodes"));
+        for bracket in ["[", "{a: "] {
+            // The parser has a limit of its own for brackets.
+            let message = parse(&bracket.repeat(100_000)).unwrap_err().message;
+            assert!(message.contains("deeper") || message.contains("recursion"), "{message}");
+        }
+        assert!(parse(&"- ".repeat(5_000)).unwrap_err().message.contains("deeper"));
+        assert!(parse("a: &a {b: *a}").unwrap_err().message.contains("inside"));
+        let long = "9".repeat(5_000);
+        assert!(parse(&long).unwrap_err().message.contains("4300"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(text in "[-?:,\\[\\]{}#&*!|>'\"%@`<=~0-9a-f_. \t\n\\\\]{0,60}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn never_panics_on_any_text(text in "\\PC{0,40}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn quoted_texts_come_back(text in "\\PC{0,30}") {
+            let json = serde_json::to_string(&text).unwrap();
+            if let Ok(document) = parse(&format!("a: {json}")) {
+                let root = document.root;
+                let map = root.as_map().unwrap();
+                proptest::prop_assert_eq!(map.get("a").unwrap().as_str(), Some(text.as_str()));
+            }
+        }
+    }
 }
