@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::docker_args;
 use super::env::{DATASET_MOUNT, Environment, HF_MOUNT};
 use super::identity::Identity;
 use crate::config::trial::{RuntimeKind, Trial};
@@ -103,18 +104,25 @@ fn mount(source: &Path, target: &str, readonly: bool) -> String {
     format!("type=bind,{source},target={target}{readonly}")
 }
 
-/// What an argv shows where it is printed: values that came from outside the configuration's own keys are left out.
+/// What an argv shows where it is printed: values that did not come from the configuration's own keys are left out,
+/// those of the cell's mitigations and those in `docker_args`.
 pub fn shown(argv: &[String], trial: &Trial) -> Vec<String> {
-    let hide = |text: &str| match text.split_once('=') {
-        Some((name, _)) if trial.trial_env.contains_key(name) => format!("{name}=***"),
-        _ => text.to_owned(),
-    };
-    let mut after_env = false;
-    argv.iter()
-        .map(|word| {
-            let shown = if after_env { hide(word) } else { word.clone() };
-            after_env = word == "-e" || word == "--env";
-            shown
-        })
-        .collect()
+    if !trial.own.runtime.is_container() {
+        return argv.to_vec();
+    }
+    // The extras end where `--entrypoint <agent> <image>` begins.
+    let end = argv.len().saturating_sub(3);
+    let begin = end.saturating_sub(trial.docker_args.len());
+    let mut shown: Vec<String> = argv[..begin].to_vec();
+    for index in 1..begin {
+        if argv[index - 1] == "-e"
+            && let Some((name, _)) = argv[index].split_once('=')
+            && trial.trial_env.contains_key(name)
+        {
+            shown[index] = format!("{name}={}", docker_args::HIDDEN);
+        }
+    }
+    shown.extend(docker_args::without_values(&argv[begin..end]));
+    shown.extend_from_slice(&argv[end..]);
+    shown
 }

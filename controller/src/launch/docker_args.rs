@@ -180,6 +180,27 @@ pub fn check(args: &[String], owned: &Owned, runtime: RuntimeKind) -> Result<(),
     Ok(())
 }
 
+/// Stands for a value that is not shown.
+pub(super) const HIDDEN: &str = "***";
+
+/// The arguments without the values of variables.
+pub(super) fn without_values(args: &[String]) -> Vec<String> {
+    let mut is_value = false;
+    args.iter()
+        .map(|text| {
+            let attached = match token(text) {
+                Token::Long("--env", value) | Token::Short { valued: Some(('e', value)), .. } => Some(value),
+                Token::Word(_) | Token::Long(..) | Token::Short { .. } => None,
+            };
+            let named = if is_value { Some(text.as_str()) } else { attached.flatten() };
+            is_value = !is_value && attached == Some(None);
+            let Some((_, value)) = named.and_then(|named| named.split_once('=')) else { return text.clone() };
+            // The value ends its token, whatever stands before the name.
+            format!("{}{HIDDEN}", &text[..text.len() - value.len()])
+        })
+        .collect()
+}
+
 fn option(option: &str, runtime: RuntimeKind) -> Result<(), Refusal> {
     let podman = match runtime {
         RuntimeKind::Podman => OWNED_PODMAN,

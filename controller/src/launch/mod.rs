@@ -12,9 +12,13 @@ mod elf;
 pub mod env;
 pub mod guard;
 pub mod host;
+#[cfg(test)]
+mod host_tests;
 pub mod identity;
 pub mod plan;
 pub mod ports;
 pub mod scratch;
 pub mod stage;
 pub mod start;
+#[cfg(test)]
+mod tests;
