@@ -63,8 +63,8 @@ pub fn main() -> ExitCode {
         Command::Campaign(args) => cmd::campaign::main(args),
         Command::Report(args) => cmd::report::main(args),
         Command::Baseline(args) => cmd::baseline::main(args),
-        Command::Completions(args) => cmd::completions::main(args),
-        Command::Schema(args) => cmd::schema::main(args),
+        Command::Completions(args) => cmd::completions::main(&args),
+        Command::Schema(args) => cmd::schema::main(&args),
     }
 }
 

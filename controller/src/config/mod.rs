@@ -10,6 +10,7 @@ pub mod load;
 mod reader;
 mod rollout;
 pub mod scalar;
+pub mod schema;
 pub mod source;
 #[cfg(test)]
 mod tests;
