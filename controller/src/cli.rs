@@ -53,12 +53,12 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     match cli.command {
-        Command::Run(args) => cmd::run::main(args),
+        Command::Run(args) => cmd::run::main(&args),
         Command::Sweep(args) => cmd::sweep::main(args),
         Command::Watch(args) => cmd::watch::main(args),
         Command::Audit(args) => cmd::audit::main(*args),
-        Command::Explain(args) => cmd::explain::main(args),
-        Command::Reap(args) => cmd::reap::main(args),
+        Command::Explain(args) => cmd::explain::main(&args),
+        Command::Reap(args) => cmd::reap::main(&args),
         Command::Corpus(args) => cmd::corpus::main(args),
         Command::Campaign(args) => cmd::campaign::main(args),
         Command::Report(args) => cmd::report::main(args),

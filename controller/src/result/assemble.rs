@@ -6,9 +6,10 @@ use proto::finding::{Finding, FindingId};
 
 use super::aggregate::metrics;
 use super::details::{failures, short_output, step_of, steps_observed};
-use super::document::{FailureDetail, ResultDocument, ResultFile, SCHEMA_VERSION, TrialRecord, Verdict};
-use super::observed::{ClientEnd, GpuMemory, Observed};
-use crate::config::trial::{RuntimeKind, Trial};
+use super::document::{FailureDetail, ResultDocument, ResultFile, TrialRecord, Verdict};
+use super::observed::{GpuMemory, Observed};
+use crate::config::trial::Trial;
+use crate::error::SCHEMA_VERSION;
 
 /// The document of what was seen so far.
 pub fn assemble(trial: &Trial, seen: &Observed) -> ResultDocument {
@@ -52,10 +53,7 @@ fn first_failure(details: &[FailureDetail], started: bool) -> Option<u64> {
 }
 
 fn record(trial: &Trial, seen: &Observed, details: &[FailureDetail], findings: Vec<Finding>) -> TrialRecord {
-    let container = match seen.identity.runtime {
-        RuntimeKind::Docker | RuntimeKind::Podman => true,
-        RuntimeKind::Process => false,
-    };
+    let container = seen.identity.runtime.is_container();
     TrialRecord {
         run_token: seen.identity.token.as_str().to_owned(),
         runtime: seen.identity.runtime,
@@ -92,7 +90,7 @@ fn record(trial: &Trial, seen: &Observed, details: &[FailureDetail], findings: V
 
 /// What the agent said by its status.
 fn agent_verdict(seen: &Observed) -> Option<Verdict> {
-    let Some(ClientEnd::Exited(status)) = seen.end else { return None };
+    let status = seen.agent_exit?;
     let reason = match AgentExit::from_code(status) {
         Some(row) => row.reason(),
         None => proto::exit::CONTAINER_FAILED,

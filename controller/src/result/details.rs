@@ -34,6 +34,9 @@ pub fn failures(trial: &Trial, seen: &Observed) -> Vec<FailureDetail> {
         Some(ClientEnd::TimedOut) => out.push(timed_out(trial, seen)),
         Some(ClientEnd::Exited(0)) | None => {}
         Some(ClientEnd::Exited(status)) => out.push(client_failed(*status, seen)),
+        // The markers file decides: the agent had said its last word before the client was ended.
+        Some(ClientEnd::Hung(_)) if seen.markers.result == Some(Outcome::Pass) => {}
+        Some(ClientEnd::Hung(status)) => out.push(client_hung(*status, seen)),
         Some(ClientEnd::Lost { error }) => out.push(client_lost(error, seen)),
         Some(ClientEnd::Interrupted(interruption)) => out.push(interrupted(interruption, seen, trial)),
     }
@@ -157,6 +160,19 @@ fn exit_hint(status: i32, seen: &Observed) -> String {
         70 => "this is a bug: report it with stdout_tail and stderr_tail".into(),
         _ => "read stdout_tail and stderr_tail; the status is not one of the agent's".into(),
     }
+}
+
+fn client_hung(status: i32, seen: &Observed) -> FailureDetail {
+    detail(
+        proto::exit::CONTAINER_FAILED,
+        "the container was gone, its client did not end and had to be ended; the agent had not said that all steps passed",
+        "look whether the container was killed from outside or by the kernel (out of memory), and at the daemon's log",
+        [
+            ("exit_code", json!(status)),
+            ("stderr_tail", json!(seen.stderr_tail)),
+            ("stdout_tail", json!(seen.stdout_tail)),
+        ],
+    )
 }
 
 fn client_lost(error: &str, seen: &Observed) -> FailureDetail {

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::trial::RuntimeKind;
-
-/// Version of the document; rises when a field changes its meaning or goes away.
-pub const SCHEMA_VERSION: u32 = 1;
+use crate::error::ErrorDocument;
 
 /// What `--result` holds: a trial's result, or why there was none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,51 +19,10 @@ pub enum Document {
     Result(Box<ResultDocument>),
 }
 
-/// A configuration or host error (exit 64 and 69).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ErrorDocument {
-    /// [`SCHEMA_VERSION`].
-    pub schema_version: u32,
-    /// What was wrong.
-    pub error: ErrorBody,
-}
-
-/// What was wrong, where, and the remedy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ErrorBody {
-    /// Who has to act.
-    pub kind: ErrorKind,
-    /// The setting, where one is to blame.
-    pub key: Option<String>,
-    /// Its value as written, never a secret.
-    pub value: Option<Value>,
-    /// The rule that was broken, in one sentence.
-    pub message: String,
-    /// The remedy, in one sentence.
-    pub hint: Option<String>,
-}
-
-/// Who has to act on an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
-    /// The configuration: exit 64.
-    Config,
-    /// The host: exit 69.
-    Host,
-}
-
-impl ErrorDocument {
-    /// An error document of the current version.
-    pub const fn new(error: ErrorBody) -> Self {
-        Self { schema_version: SCHEMA_VERSION, error }
-    }
-}
-
 /// The result of one trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultDocument {
-    /// [`SCHEMA_VERSION`].
+    /// [`SCHEMA_VERSION`](crate::error::SCHEMA_VERSION).
     pub schema_version: u32,
     /// No failure details.
     pub passed: bool,

@@ -1,5 +1,5 @@
 //! The result of a trial: what was seen ([`observed`]), what the exports say ([`collect`]), what follows from
-//! both ([`aggregate`], [`details`], [`assemble`]), the document ([`document`]) and its atomic store ([`store`]).
+//! both ([`aggregate`], [`details`], [`assemble`]), the document ([`document`]), its atomic store ([`store`]) and its words ([`words`]).
 //!
 //! Everything but `collect` and `store` is pure, so that each row of contract section I is a table test.
 
@@ -10,3 +10,4 @@ pub mod details;
 pub mod document;
 pub mod observed;
 pub mod store;
+pub mod words;

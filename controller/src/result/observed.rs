@@ -34,6 +34,8 @@ pub enum ClientEnd {
     Exited(i32),
     /// The whole-container deadline passed.
     TimedOut,
+    /// Its container was gone and it did not notice; the status with which it was ended.
+    Hung(i32),
     /// It could not be started, or nobody could wait for it.
     Lost {
         /// The system's own words.
@@ -124,6 +126,8 @@ pub struct Observed {
     pub identity: RunIdentity,
     /// The end of the client; `None` while it lives.
     pub end: Option<ClientEnd>,
+    /// Status of the client, however it was ended.
+    pub agent_exit: Option<i32>,
     /// The client ended while its container lived on.
     pub container_outlived_client: bool,
     /// Marker lines of the agent.
@@ -170,6 +174,7 @@ impl Observed {
         Self {
             identity,
             end: None,
+            agent_exit: None,
             container_outlived_client: false,
             markers: Markers::default(),
             stdout_tail: String::new(),
@@ -196,7 +201,9 @@ impl Observed {
     pub const fn interruption(&self) -> Option<&Interruption> {
         match &self.end {
             Some(ClientEnd::Interrupted(interruption)) => Some(interruption),
-            Some(ClientEnd::Exited(_) | ClientEnd::TimedOut | ClientEnd::Lost { .. }) | None => None,
+            Some(ClientEnd::Exited(_) | ClientEnd::Hung(_) | ClientEnd::TimedOut | ClientEnd::Lost { .. }) | None => {
+                None
+            }
         }
     }
 }

@@ -142,17 +142,20 @@ impl ResultFilePath {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::{ErrorBody, ErrorDocument, ErrorKind};
     use super::*;
+    use crate::error::{ErrorBody, ErrorDocument, ErrorKind, SCHEMA_VERSION};
 
     fn document(message: &str) -> Document {
-        Document::Error(ErrorDocument::new(ErrorBody {
+        let error = ErrorBody {
             kind: ErrorKind::Config,
             key: None,
             value: None,
             message: message.into(),
-            hint: None,
-        }))
+            hint: String::new(),
+            line: None,
+            column: None,
+        };
+        Document::Error(ErrorDocument { schema_version: SCHEMA_VERSION, error })
     }
 
     #[test]

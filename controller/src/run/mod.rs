@@ -12,21 +12,33 @@
 //! | [`reap`] | what proven-dead trials left |
 //! | [`lease`], [`registry`], [`identity`] | who lives, and who is proven dead |
 //! | [`vram`] | GPU memory before and after |
+//! | [`prepare`] | checks, staging, image, lease, registry: all before the spawn |
+//! | [`gather`], [`writer`] | what is read in the end, and the document's writer |
+//! | [`helper`] | goes on where the controller had to die |
+//! | [`progress`] | what people see meanwhile |
 //! | [`timings`] | every wait, in one struct |
 
 pub mod cli;
 pub mod client;
 pub mod container;
+pub mod dispatcher;
+pub mod gather;
+pub mod helper;
 pub mod identity;
 pub mod journal;
 pub mod lease;
+pub mod logging;
 pub mod machine;
 pub mod output;
+pub mod prepare;
 pub mod process;
+pub mod progress;
 pub mod reap;
 pub mod registry;
 pub mod removal;
 pub mod runtime;
 pub mod signals;
 pub mod timings;
+pub mod token;
 pub mod vram;
+pub mod writer;

@@ -144,6 +144,14 @@ impl Registry {
         found
     }
 
+    /// Takes a trial off the list if its controller is proven dead.
+    pub fn forget_dead(&self, token: &RunToken) {
+        let dead = |f: &&Found| f.entry.token == token.as_str() && f.life == Life::Dead;
+        if let Some(found) = self.entries().iter().find(dead) {
+            let _ = found.forget();
+        }
+    }
+
     fn read(path: &Path) -> Option<Found> {
         if path.extension().is_none_or(|ext| ext != "json") {
             return None;
