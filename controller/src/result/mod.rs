@@ -11,3 +11,6 @@ pub mod document;
 pub mod observed;
 pub mod store;
 pub mod words;
+
+#[cfg(test)]
+mod tests;
