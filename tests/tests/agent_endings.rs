@@ -145,6 +145,20 @@ fn rows_101_fs_28_pid_1_reaps_and_sweeps() {
 }
 
 #[test]
+fn pid_1_sweeps_without_a_proc_of_its_own() {
+    if !tests::needs::root("pid_1_sweeps_without_a_proc_of_its_own") {
+        return;
+    }
+    // The /proc of the outer namespace: its numbers mean other processes.
+    let strangers = json!({ "faults": [{ "at": "ready", "do": { "spawn": {
+        "count": 2, "session": "own_session", "orphan": true, "deaf": true } } }] });
+    trial(strangers)
+        .under(&["unshare", "--pid", "--fork"])
+        .run()
+        .expect(0, &["finding process_survivors: processes that cannot be seen", "TS_BENCH_RESULT: pass"]);
+}
+
+#[test]
 fn fs_26_27_pid_1_hears_signals_from_its_first_moment() {
     if !tests::needs::root("fs_26_27_pid_1_hears_signals_from_its_first_moment") {
         return;

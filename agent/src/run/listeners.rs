@@ -78,7 +78,7 @@ fn inodes(proc: &Path, pid: i32) -> Option<HashSet<u64>> {
 /// Judges who listens on `port`, given the server's group.
 pub(super) fn judge(proc: &Path, all: &[tree::Process], port: u16, server: i32) -> Listening {
     let found = sockets(proc, port);
-    if found.is_empty() {
+    if found.is_empty() || all.is_empty() {
         return Listening::Unknown;
     }
     let below = tree::descendants(all, server);

@@ -406,12 +406,14 @@ impl Driver {
     fn terminate(&mut self, who: Who) {
         match who {
             Who::Strays => {
-                let strays = tree::strays(&self.setup.roots.proc).unwrap_or_default();
-                // A question to `tokenspeed` that was cut short is no leftover of the trial.
-                let left: Vec<_> = strays.into_iter().filter(|p| !self.asked_groups.contains(&p.group)).collect();
-                if !left.is_empty() {
-                    let detail =
-                        format!("{} had left the group of server and bench and were ended", tree::describe(&left));
+                let who = tree::strays(&self.setup.roots.proc).map(|strays| {
+                    // A question to `tokenspeed` that was cut short is no leftover of the trial.
+                    let left = strays.into_iter().filter(|p| !self.asked_groups.contains(&p.group));
+                    tree::describe(&left.collect::<Vec<_>>())
+                });
+                let who = who.unwrap_or_else(|| "processes that cannot be seen from here".to_owned());
+                if !who.is_empty() {
+                    let detail = format!("{who} had left the group of server and bench and were ended");
                     let hint = "nothing to do; a server that leaves processes behind would have held its GPU memory";
                     self.find(Finding::new(FindingId::ProcessSurvivors, detail, hint));
                 }

@@ -49,16 +49,19 @@ fn parse_stat(stat: &[u8]) -> Option<Process> {
     })
 }
 
-/// Every process that this /proc shows; empty where there is none.
+/// Every process that this /proc shows; empty where there is none, or it is of another pid namespace: its numbers
+/// would mean other processes here.
 pub(super) fn all(proc: &Path) -> Vec<Process> {
+    if !is_visible(proc) {
+        return Vec::new();
+    }
     let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
     let pids = entries.flatten().filter(|e| e.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
     // A process may go away between the two reads: then it is not in the list.
     pids.filter_map(|e| parse_stat(&fs::read(e.path().join("stat")).ok()?)).collect()
 }
 
-/// Whether this /proc shows us, under the pid that we have in our own namespace. A /proc of another namespace
-/// would give numbers that mean other processes here.
+/// Whether this /proc shows us, under the pid that we have in our own namespace.
 pub(super) fn is_visible(proc: &Path) -> bool {
     let shown = fs::read_link(proc.join("self")).ok().and_then(|link| link.to_str()?.parse::<i32>().ok());
     shown == Some(Pid::this().as_raw())
