@@ -236,6 +236,7 @@ fn damaged_copies_are_repaired() {
     if can_chown() {
         chown(&agent.path, Some(4242), None).unwrap();
         sound("another owner");
+        assert_eq!(fs::metadata(&agent.path).unwrap().uid(), uid());
     }
     fs::remove_file(&agent.path).unwrap();
     fs::create_dir(&agent.path).unwrap();
