@@ -12,6 +12,7 @@ pub mod launch;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod schemas;
 pub mod stats;
 pub mod sweep;
 pub mod whole_file;

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use proto::exit::controller as status;
 
 use crate::config::schema;
+use crate::schemas;
 
 /// Arguments of `controller schema`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// config, result, plan, record or event
+    /// config, result, plan, recipe, record or event
     #[arg(value_name = "DOCUMENT")]
     document: String,
     /// markdown: the table of configuration keys
@@ -35,15 +36,15 @@ pub fn main(args: &Args) -> ExitCode {
         ("config", Format::Json) => json(schema::config()),
         ("result", Format::Json) => json(crate::result::document::schema().to_value()),
         ("plan", Format::Json) => json(schemars::schema_for!(crate::launch::plan::Plan).to_value()),
+        ("recipe", Format::Json) => json(schemas::recipe()),
+        ("record", Format::Json) => json(schemas::record()),
         ("event", Format::Json) => json(schemars::schema_for!(proto::event::Event).to_value()),
         (other, Format::Markdown) => {
             eprintln!("controller schema: {other:?} has no table; --format markdown is for config");
             return ExitCode::from(status::USAGE);
         }
         (other, Format::Json) => {
-            eprintln!(
-                "controller schema: no schema {other:?}; write config, result, plan, recipe, campaign, record or event"
-            );
+            eprintln!("controller schema: no schema {other:?}; write config, result, plan, recipe, record or event");
             return ExitCode::from(status::USAGE);
         }
     };

@@ -72,3 +72,15 @@ fn from_kernel(key: &str, avoid: &[u16]) -> Result<u16, HostError> {
     }
     Err(failed(format!("{TRIES} tries all gave a port that is taken here")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Row 210 without luck: a port that is avoided is never given out, and the search ends.
+    #[test]
+    fn avoided_ports_are_never_given_out() {
+        let all: Vec<u16> = (0..=u16::MAX).collect();
+        assert!(from_kernel("port", &all).unwrap_err().message.contains("20 tries"));
+    }
+}
