@@ -67,7 +67,7 @@ impl Default for Timings {
             bench_kill_after: sec(60),
             bench_kill_soon: sec(5),
             kill_wait: sec(10),
-            group_poll: ms(50),
+            group_poll: ms(20),
             stray_grace: sec(2),
             flush_limit: sec(5),
             sample_every: sec(1),
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!([t.generate_probe_min, t.generate_probe_pause].map(ms), [120_000, 250]);
         assert_eq!((ms(t.read_back_limit), t.read_back_tries, ms(t.read_back_pause)), (10_000, 3, 3000));
         assert_eq!([t.query_limit, t.bench_kill_after, t.bench_kill_soon].map(ms), [2000, 60_000, 5000]);
-        assert_eq!([t.kill_wait, t.group_poll, t.stray_grace, t.flush_limit].map(ms), [10_000, 50, 2000, 5000]);
+        assert_eq!([t.kill_wait, t.group_poll, t.stray_grace, t.flush_limit].map(ms), [10_000, 20, 2000, 5000]);
         assert_eq!([t.sample_every, t.follow_every].map(ms), [1000, 100]);
         assert_eq!(ms(t.seconds(1801)), 1_801_000);
     }

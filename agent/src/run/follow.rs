@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// One file to follow from its beginning until its writer is gone.
@@ -21,6 +22,7 @@ struct Job<T> {
 #[derive(Debug)]
 pub(super) struct Follower<T> {
     jobs: Option<Sender<Job<T>>>,
+    thread: Option<Thread>,
     current: Option<Arc<AtomicBool>>,
     done: Receiver<()>,
 }
@@ -39,8 +41,9 @@ impl<T: Copy + Send + 'static> Follower<T> {
             }
             let _ = finished.send(());
         };
-        let started = std::thread::Builder::new().name(name.into()).spawn(follow).is_ok();
-        Self { jobs: started.then_some(jobs), current: None, done }
+        let thread = std::thread::Builder::new().name(name.into()).spawn(follow).ok();
+        let thread = thread.map(|handle| handle.thread().clone());
+        Self { jobs: thread.is_some().then_some(jobs), thread, current: None, done }
     }
 
     /// Follows a file that exists; the one before it is read to its end first.
@@ -57,6 +60,10 @@ impl<T: Copy + Send + 'static> Follower<T> {
     pub(super) fn end_current(&mut self) {
         if let Some(over) = self.current.take() {
             over.store(true, Ordering::Release);
+            // It may be resting between two looks: the end of a trial does not wait for that.
+            if let Some(thread) = &self.thread {
+                thread.unpark();
+            }
         }
     }
 
@@ -82,7 +89,7 @@ fn follow(mut file: File, over: &AtomicBool, every: Duration, mut sink: impl FnM
         if last {
             return;
         }
-        std::thread::sleep(every);
+        std::thread::park_timeout(every);
     }
 }
 

@@ -483,11 +483,11 @@ impl Driver {
     }
 
     /// A group of zombies alone is dead: their parent may be a process outside it that does not reap. The walk
-    /// over /proc that tells is taken at every fifth look.
+    /// over /proc that tells is taken now and then.
     fn group_alive(&self, who: Who, looks: u32) -> bool {
         let Some(group) = self.group(who) else { return false };
         group.is_populated()
-            && (!looks.is_multiple_of(5)
+            && (!looks.is_multiple_of(12)
                 || tree::group_lives(&self.setup.roots.proc, group.pid().as_raw()) != Some(false))
     }
 
