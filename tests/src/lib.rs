@@ -1,5 +1,6 @@
 //! The engine's stand-in (see [`engine`]), and what tests of more than one program share.
 
+pub mod controlled;
 pub mod engine;
 pub mod needs;
 pub mod patience;

@@ -499,7 +499,9 @@ impl Driver {
         let Some(prepared) = &self.prepared else { return };
         let clean = matches!(self.seen.end, Some(ClientEnd::Exited(0..=124)));
         let heard = self.told.status.seq > 0 || clean;
-        let pace = if reaped && clean { Pace::CLEAN } else { Pace::of(reaped, clean, heard) };
+        // A process tree has no daemon that could still be creating something.
+        let settled = reaped && (clean || !self.trial.own.runtime.is_container());
+        let pace = if settled { Pace::CLEAN } else { Pace::of(reaped, clean, heard) };
         let until = match &self.first_stop {
             Some(stop) => (stop.at + self.timings.signal_remove).into(),
             None => tokio::time::Instant::now() + self.timings.remove_total,

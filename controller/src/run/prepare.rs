@@ -246,14 +246,17 @@ impl Prepared {
 
     /// What a status of the client says about the host; `None` when it says something about the trial.
     pub fn client_error(&self, trial: &Trial, code: i32, foreign: bool, stderr: &str) -> Option<HostError> {
-        if !trial.own.runtime.is_container() {
-            return None;
-        }
         let client = self.launch.program.display();
+        let agent = self.agent_path.display();
         match code {
+            // A file that is no program is given to a shell, which answers as the container client would.
+            126 | 127 if !trial.own.runtime.is_container() => {
+                let message = format!("the agent {agent} cannot be executed on this host ({code}): {stderr}");
+                let hint = "name an agent for this machine with --agent";
+                Some(HostError::new(Some("agent_path"), code, message, hint))
+            }
             126 | 127 => {
                 let words = stderr.to_ascii_lowercase();
-                let agent = self.agent_path.display();
                 let message = format!(
                     "{client} answered {code}: the agent {agent} could not be executed in {}: {stderr}",
                     trial.image
