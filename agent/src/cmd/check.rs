@@ -112,3 +112,49 @@ pub fn describe(plan: &LaunchPlan, source: &Source, tokenspeed: &std::path::Path
         "secrets": proto::env::SECRETS.iter().filter(|s| std::env::var_os(s).is_some_and(|v| !v.is_empty())).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(pairs: &[(&str, &str)]) -> Value {
+        let pairs = pairs.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+        let source = Source::new(pairs, Flags::default()).unwrap();
+        describe(&config::parse(&source).unwrap(), &source, std::path::Path::new("/bin/tokenspeed"))
+    }
+
+    fn names(plan: &Value) -> Vec<&str> {
+        plan["phases"].as_array().unwrap().iter().map(|p| p["phase"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_plan_shows_what_run_would_do() {
+        let plan = described(&[("TS_BENCH_STEPS", "3"), ("TS_RUN_TOKEN", "t")]);
+        assert_eq!(names(&plan), ["wait_health", "wait_generate", "warmup", "measure", "teardown"]);
+        assert_eq!(plan["serve_argv"][0], "/bin/tokenspeed");
+        assert_eq!(plan["measured"]["count"], 3);
+        assert!(plan["bench_argv"].as_array().unwrap().contains(&json!("/ts-out/bench.t.step1.json")));
+        let rollout =
+            [("TS_ROLLOUT", "1"), ("TS_TEMPERATURE", "1"), ("TS_IGNORE_EOS", "0"), ("TS_GENERATE_PROBE", "1")];
+        let plan = described(&rollout);
+        assert_eq!(names(&plan)[2..4], ["read_back", "generate_probe"]);
+        assert!(plan["owned_flags"]["bench"].as_array().unwrap().contains(&json!("--extra-body")));
+    }
+
+    #[test]
+    fn secrets_are_names() {
+        let plan = described(&[("TS_GRPC_TOKEN", "canary"), ("TS_GRPC_LISTEN", "tcp://0.0.0.0:9000")]);
+        assert!(!plan.to_string().contains("canary"));
+        assert!(plan["settings"].as_array().unwrap().contains(&json!("TS_GRPC_TOKEN")));
+    }
+
+    #[test]
+    fn usage_errors_are_one_marker_line_and_a_remedy() {
+        let mut out = Vec::new();
+        print_usage(&mut out, &UsageError::new("TS_PORT", "must be between 1 and 2, got '3'").hint("choose one"));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "TS_BENCH_FAIL: usage TS_PORT must be between 1 and 2, got '3'\n  choose one\n"
+        );
+    }
+}
