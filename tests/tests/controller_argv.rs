@@ -10,7 +10,7 @@ use std::process::Command;
 use controller::config::source::{Format, parse};
 use controller::config::{Overrides, validate};
 use controller::launch::host::Client;
-use controller::launch::identity::{Identity, Owner};
+use controller::launch::identity::{Identity, own_process};
 use controller::launch::start::{HostEnv, Places, start};
 use controller::launch::{scratch, stage};
 use proto::names::RunToken;
@@ -80,7 +80,7 @@ fn the_real_client_understands_every_option() {
     let token = RunToken::parse(&format!("test-{}", std::process::id())).unwrap();
     let mut vars: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     vars.push(("HF_TOKEN".into(), "hf_s3cret".into()));
-    let owner = Owner::current().unwrap();
+    let owner = own_process().unwrap();
     let plan = start(&trial, &places, &token, &identity, &owner, &HostEnv::from_pairs(vars)).unwrap();
     assert_eq!(plan.argv[..2], ["docker", "run"]);
     assert!(!plan.argv.iter().any(|word| word.contains("s3cret")));

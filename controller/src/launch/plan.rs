@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::host::{self, Client};
-use super::identity::{Identity, Owner};
+use super::identity::{Identity, own_process};
 use super::start::{self, HostEnv, Places};
 use super::{argv, scratch, stage};
 use crate::config::Loaded;
@@ -113,7 +113,7 @@ pub async fn plan(loaded: &Loaded, kfd: &Path, host_env: &HostEnv) -> Result<Pla
         agent: &agent,
     };
     let token = start::new_token()?;
-    let start = start::start(trial, &places, &token, &identity, &Owner::current()?, host_env)?;
+    let start = start::start(trial, &places, &token, &identity, &own_process()?, host_env)?;
     let mut findings = loaded.findings.clone();
     findings.extend(start.secret_unset.then(|| secret_unset(trial)));
     Ok(Plan {

@@ -7,12 +7,13 @@ use proto::names::{self, RunToken};
 
 use super::argv::{self, Container};
 use super::env::{self, Environment, Locations};
-use super::identity::{Identity, Owner};
+use super::identity::Identity;
 use super::ports::{self, Ports};
 use super::scratch::{self, Scratch};
 use super::stage::{self, Agent, Progress};
 use crate::config::trial::{Data, Trial};
 use crate::error::HostError;
+use crate::run::identity::ProcessIdentity;
 
 /// The trial's places, agent and dataset, made.
 #[derive(Debug)]
@@ -130,7 +131,7 @@ pub fn start(
     places: &Places<'_>,
     token: &RunToken,
     identity: &Identity,
-    owner: &Owner,
+    controller: &ProcessIdentity,
     host: &HostEnv,
 ) -> Result<Start, HostError> {
     let in_container = trial.own.runtime.is_container();
@@ -154,7 +155,7 @@ pub fn start(
     let passed = secret.as_deref();
     let (argv, env, container) = if in_container {
         let name = names::container(token);
-        let labels = owner.labels(token, places.out);
+        let labels = identity.labels(controller, token, places.out);
         let argv = argv::run(&Container {
             trial,
             name: &name,

@@ -10,13 +10,14 @@ use proto::names::RunToken;
 use super::argv::{self, Container};
 use super::env::{self, Environment, Locations, Run};
 use super::guard::Owned;
-use super::identity::{Identity, Owner, start_time};
+use super::identity::Identity;
 use super::ports::Ports;
 use super::{docker_args, guard};
 use crate::config::source::{Format, parse};
 use crate::config::trial::{RuntimeKind, Trial};
 use crate::config::{Overrides, validate};
 use crate::error::ConfigErrors;
+use crate::run::identity::ProcessIdentity;
 
 fn read(yaml: &str) -> Result<Trial, ConfigErrors> {
     validate(parse(yaml, Format::Yaml).unwrap(), &Overrides::default()).map(|loaded| loaded.trial)
@@ -272,7 +273,8 @@ fn environment(trial: &Trial) -> Environment {
 
 fn container(trial: &Trial, passes_token: bool) -> Vec<String> {
     let token = RunToken::parse("7-42").unwrap();
-    let owner = Owner { uid: 1000, boot_id: "b-o-o-t".into(), pidns: 4_026_531_836, pid: 7, start_time: 99 };
+    let controller =
+        ProcessIdentity { boot_id: "b-o-o-t".into(), pid_namespace: 4_026_531_836, pid: 7, start_time: 99 };
     argv::run(&Container {
         trial,
         name: &proto::names::container(&token),
@@ -285,7 +287,7 @@ fn container(trial: &Trial, passes_token: bool) -> Vec<String> {
             .then_some(Path::new("/w/u1000/datasets/chat.0123456789abcdef.json")),
         env: &environment(trial),
         passes_token,
-        labels: &owner.labels(&token, Path::new("/w/u1000/out")),
+        labels: &identity().labels(&controller, &token, Path::new("/w/u1000/out")),
     })
 }
 
@@ -480,15 +482,6 @@ fn a_plan_shows_no_value_of_a_mitigation() {
         shown.contains("-e FOO=***") && shown.contains("TS_NUM_PROMPTS=64") && !shown.contains("s3cret"),
         "{shown}"
     );
-}
-
-#[test]
-fn start_times_survive_odd_names() {
-    let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 2";
-    assert_eq!(start_time(stat), Some(12345));
-    assert_eq!(start_time("7 (x"), None);
-    let own = Owner::current().unwrap();
-    assert!(own.start_time > 0 && own.pid == std::process::id() && own.boot_id.len() == 36);
 }
 
 proptest! {

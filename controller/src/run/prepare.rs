@@ -23,7 +23,7 @@ use super::{reap, vram};
 use crate::config::trial::Trial;
 use crate::error::HostError;
 use crate::launch::host::{self, Client as HostClient};
-use crate::launch::identity::{Identity, Owner};
+use crate::launch::identity::{Identity, own_process};
 use crate::launch::ports::Ports;
 use crate::launch::start::{self, HostEnv, Staged, Start};
 use crate::launch::{plan, scratch};
@@ -98,7 +98,8 @@ pub async fn prepare(
         None => None,
     };
     let host_env = HostEnv::current();
-    let start = start::start(&trial, &staged.places(), &identity.token, &caller, &Owner::current()?, &host_env)?;
+    let controller = own_process()?;
+    let start = start::start(&trial, &staged.places(), &identity.token, &caller, &controller, &host_env)?;
     if start.secret_unset {
         findings.push(plan::secret_unset(&trial));
     }
@@ -113,9 +114,7 @@ pub async fn prepare(
         container: identity.container.clone(),
         out_dir: identity.out_dir.clone(),
         socket: identity.out_dir.join(proto::names::socket(&identity.token)),
-        controller: ProcessIdentity::own().ok_or_else(|| {
-            HostError::new(None, "/proc", "this process cannot read its own start time", "mount /proc")
-        })?,
+        controller,
         agent: None,
     };
     // On the list before anything of it exists: what a dead controller left must be findable.
