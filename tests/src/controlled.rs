@@ -57,6 +57,28 @@ impl Controlled {
         Self { folder, config, script, extra: Vec::new() }
     }
 
+    /// The same on the real engine: an image from scratch that holds the stand-in alone.
+    pub fn docker(changes: &Value, script: &Value) -> Self {
+        let own = json!({
+            "runtime": "docker", "image": image(), "pull": "never",
+            "_aorta_trial_env": { "FAKE_TS_SCRIPT": script.to_string() },
+        });
+        let mut trial = Self::new(&own, Value::Null);
+        for (key, value) in changes.as_object().into_iter().flatten() {
+            trial.config[key] = value.clone();
+        }
+        trial
+    }
+
+    /// Names and states of the containers of this folder's trials, a line each.
+    ///
+    /// # Panics
+    /// When the engine does not answer.
+    pub fn containers(&self) -> String {
+        let filter = format!("label=ts-bench.out={}", self.out().display());
+        docker(&["ps", "-a", "--no-trunc", "--filter", &filter, "--format", "{{.Names}} {{.State}}"])
+    }
+
     /// With one more argument of `controller run`.
     #[must_use]
     pub fn arg(mut self, arg: &str) -> Self {
@@ -153,10 +175,41 @@ impl Controlled {
 impl Drop for Controlled {
     fn drop(&mut self) {
         // A test that failed must not leave its engine behind.
+        if self.config["runtime"] == json!("docker") {
+            let names = self.containers();
+            for name in names.lines().filter_map(|line| line.split(' ').next()) {
+                let _ = Command::new("docker").args(["rm", "-f", name]).output();
+            }
+        }
         for process in self.processes() {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.pid), nix::sys::signal::Signal::SIGKILL);
         }
     }
+}
+
+/// One call of the client that must work; its stdout.
+///
+/// # Panics
+/// When it does not.
+pub fn docker(args: &[&str]) -> String {
+    let out = Command::new("docker").args(args).output().expect("docker");
+    assert!(out.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).trim().to_owned()
+}
+
+/// An image from scratch with the static stand-in on its PATH; built once.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn image() -> &'static str {
+    static IMAGE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let context = tempfile::tempdir().expect("a folder");
+        fs::copy(programs::tokenspeed(), context.path().join("tokenspeed")).expect("the stand-in");
+        let file = "FROM scratch\nCOPY tokenspeed /bin/tokenspeed\nENV PATH=/bin\n";
+        fs::write(context.path().join("Dockerfile"), file).expect("a Dockerfile");
+        docker(&["build", "--quiet", &context.path().display().to_string()])
+    })
 }
 
 /// Names in a folder.

@@ -27,6 +27,19 @@ pub fn docker(test: &str) -> bool {
     answers
 }
 
+/// Whether agent and stand-in run in an empty image (`make build` leaves such ones in `dist/`).
+pub fn static_programs(test: &str) -> bool {
+    let interpreter = b"/lib64/ld-linux-x86-64.so.2\0";
+    let dynamic = |program: PathBuf| {
+        std::fs::read(program).is_ok_and(|bytes| bytes.windows(interpreter.len()).any(|window| window == interpreter))
+    };
+    let missing = dynamic(crate::programs::agent()) || dynamic(crate::programs::tokenspeed());
+    if missing {
+        skip(test, "agent and stand-in are not static: run through `make test`");
+    }
+    !missing
+}
+
 /// The folder of a Python environment that `tests/python/venv` made: from `tests/run`, or made now.
 pub fn venv(test: &str, name: &str) -> Option<PathBuf> {
     let variable = format!("TS_TEST_VENV_{}", name.to_uppercase());
