@@ -1,4 +1,5 @@
-//! The shipped binary in an image that holds nothing: no libc, no /proc, no /dev, no passwd, any uid.
+//! The shipped binary in an image that holds nothing: no libc, no /dev, no passwd, any uid; /proc as every
+//! container has it.
 //!
 //! Needs `make build`; without `dist/` it says so.
 
@@ -28,7 +29,7 @@ fn a_trial_in_an_empty_root_as_any_uid() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let inside = |name: &str| folder.path().join(name);
-    for (name, mode) in [("", 0o755), ("bin", 0o755), ("ts-out", 0o777)] {
+    for (name, mode) in [("", 0o755), ("bin", 0o755), ("proc", 0o755), ("ts-out", 0o777)] {
         let _ = std::fs::create_dir(inside(name));
         std::fs::set_permissions(inside(name), PermissionsExt::from_mode(mode)).expect("a mode");
     }
@@ -36,9 +37,9 @@ fn a_trial_in_an_empty_root_as_any_uid() {
     std::fs::copy(engine, inside("bin/tokenspeed")).expect("a copy");
     let (gateway, control) = (FreePort::find(), FreePort::find());
     // PID 1 of its own namespace, as in a container.
-    let words = ["--pid", "--fork", "--kill-child", "chroot", "--userspec=64321:64321"];
     let mut command = Command::new("unshare");
-    command.args(words).arg(folder.path()).arg("/bin/agent").env_clear();
+    command.args(["--pid", "--fork", "--kill-child"]).arg(format!("--mount-proc={}", inside("proc").display()));
+    command.args(["chroot", "--userspec=64321:64321"]).arg(folder.path()).arg("/bin/agent").env_clear();
     let settings = [
         ("PATH", "/bin:/usr/bin:/usr/sbin:/sbin"),
         ("TS_RUN_TOKEN", "t1"),
