@@ -10,7 +10,7 @@ use controller::report::acceptance::{Acceptance, acceptance};
 use controller::report::axes::Axis;
 use controller::report::figures::{Figures, PERCENTS, Report, spread};
 use controller::report::leg::Leg;
-use controller::report::{load, markdown};
+use controller::report::{load, markdown, record};
 use serde_json::Value;
 
 fn golden() -> PathBuf {
@@ -230,4 +230,115 @@ fn refusals_name_file_and_key() {
         assert_eq!(output.status.code(), Some(status), "{argv:?}: {stderr}");
         assert!(stderr.contains(fragment) && output.stdout.is_empty(), "{argv:?}: {stderr}");
     }
+}
+
+fn document(case: &str) -> (String, Value, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let (html, json_file) = (dir.path().join("r.html"), dir.path().join("r.json"));
+    let (html_arg, json_arg) = (html.to_str().unwrap(), json_file.to_str().unwrap());
+    let argv = ["--dir", "legs", "--glob", "*-r*-c*.json", "--extended", "--html", html_arg, "--json", json_arg];
+    let output = controller(&golden().join(case), &argv);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    (String::from_utf8(output.stdout).unwrap(), json(&json_file), fs::read_to_string(html).unwrap())
+}
+
+fn assert_valid(schema: &schemars::Schema, value: &Value, what: &str) {
+    let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+    let errors: Vec<String> = validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect();
+    assert!(errors.is_empty(), "{what}: {errors:#?}");
+}
+
+/// The additions follow the published text, which stays as it is; they say the same in every run.
+#[test]
+fn extended_output() {
+    for case in ["r1-two-arms", "r2-one-odd-leg", "r3-nothing-publishable", "r4-three-rounds"] {
+        let (stdout, _, _) = document(case);
+        let at = stdout.find("\n## Before quoting a figure").unwrap();
+        let expected = fs::read_to_string(golden().join(case).join("expected.md")).unwrap();
+        assert_eq!(without_notes(&stdout[..at]), expected, "{case}");
+        insta::assert_snapshot!(case, &stdout[at..]);
+    }
+}
+
+#[test]
+fn documents_and_records_are_what_their_schemas_say() {
+    let (schema, records) = (record::report_schema(), record::record_schema());
+    for case in ["r1-two-arms", "r2-one-odd-leg", "r3-nothing-publishable", "r4-three-rounds", "r5-ties"] {
+        let (_, document, _) = document(case);
+        assert_valid(&schema, &document, case);
+        for leg in document["legs"].as_array().unwrap() {
+            let path = golden().join(case).join(leg["path"].as_str().unwrap());
+            assert_valid(&records, &json(&path), leg["path"].as_str().unwrap());
+        }
+    }
+    let mut leg = json(&golden().join("r5-ties/legs/T-r1-c1.json"));
+    leg["records"][0].as_object_mut().unwrap().remove("ok");
+    let validator = jsonschema::validator_for(records.as_value()).unwrap();
+    assert!(!validator.is_valid(&leg), "the schema must be able to refuse");
+}
+
+#[test]
+fn the_page_needs_nothing_but_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    copy_legs("r1-two-arms", dir.path());
+    for round in [1, 2] {
+        // An arm that would break a page that did not escape it.
+        let path = dir.path().join(format!("THEIRS-r{round}-c1.json"));
+        let mut leg = json(&path);
+        leg["summary"]["arm"] = "<script>alert(1)</script>&".into();
+        fs::write(&path, leg.to_string()).unwrap();
+    }
+    let page = dir.path().join("page.html");
+    let output = controller(dir.path(), &["--glob", "*-r*-c*.json", "--html", page.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let page = fs::read_to_string(page).unwrap();
+    for foreign in ["<script", "src=", "href=", "@import", "url(", "<link", "<iframe"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    let addresses = page.matches("http").count();
+    assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count(), "only the name of SVG itself");
+    // Two loads x two axes, throughput, a cloud per cell, lengths.
+    assert_eq!(page.matches("<figure><svg").count(), 2 * 2 + 1 + 4 + 1);
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;&amp;"));
+}
+
+/// A figure that cannot be trusted gets no verdict, however clear it looks.
+#[test]
+fn verdicts_are_withheld_where_legs_are_in_doubt() {
+    let verdicts = |edit: &dyn Fn(&mut Value)| -> Vec<(String, String)> {
+        let dir = tempfile::tempdir().unwrap();
+        copy_legs("r1-two-arms", dir.path());
+        let path = dir.path().join("THEIRS-r2-c1.json");
+        let mut leg = json(&path);
+        edit(&mut leg);
+        fs::write(&path, leg.to_string()).unwrap();
+        let (_, report) = load(dir.path().to_str().unwrap(), "*-r*-c*.json");
+        let document = controller::report::analysis::document(&report.unwrap(), &[]);
+        let document = serde_json::to_value(document).unwrap();
+        let of = |c: &Value| (c["verdict"].as_str().unwrap().to_owned(), c["words"].as_str().unwrap().to_owned());
+        let rows = document["comparisons"].as_array().unwrap();
+        rows.iter().filter(|c| c["axis"] == "itl" && c["concurrency"] == 1).map(of).collect()
+    };
+    let itl = |edit: &dyn Fn(&mut Value)| verdicts(edit).into_iter().next();
+    assert_eq!(itl(&|_| {}).unwrap().0, "worse", "gaps of 82 ms against 19 ms");
+    let (verdict, words) = itl(&|leg| leg["config"] = serde_json::json!({"max_tokens": 64})).unwrap();
+    assert_eq!(verdict, "worse", "one leg that tells a setting does not differ from legs that tell none: {words}");
+    let (verdict, words) = itl(&|leg| leg["records"][6]["usage"] = Value::Null).unwrap();
+    assert!(verdict == "undecided" && words.contains("G-USAGE"), "{words}");
+    let alone = itl(&|leg| leg["client"] = serde_json::json!({"profile": "strict", "arrivals": "closed"})).unwrap();
+    assert!(alone.0 == "undecided" && alone.1.contains("one round"), "{alone:?}");
+
+    let bound = serde_json::json!({"certification": {"client_bound": true, "reasons": ["lag 4 ms"]}});
+    let dir = tempfile::tempdir().unwrap();
+    copy_legs("r1-two-arms", dir.path());
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let mut leg = json(&path);
+        leg["client"] = bound.clone();
+        fs::write(&path, leg.to_string()).unwrap();
+    }
+    let output = controller(dir.path(), &["--glob", "*-r*-c*.json", "--extended"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("the client itself was the limit: lag 4 ms"));
+    assert!(text.contains("is client_bound") && !text.contains("| better |") && !text.contains("| worse |"));
 }

@@ -18,6 +18,7 @@ mod lenient;
 pub mod markdown;
 pub mod plots;
 pub mod read;
+pub mod record;
 
 use figures::Report;
 use leg::Leg;
