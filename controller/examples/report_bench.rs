@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use controller::report::{load, markdown};
+use controller::report::{analysis, extended, load, markdown};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -118,7 +118,8 @@ fn pass(kind: &str, file: &Path) -> Result<()> {
         }
         "extended" => {
             let report = load(dir, "*-r*-c*.json").1?;
-            std::hint::black_box(markdown::render(&report).len());
+            let document = analysis::document(&report, &[]);
+            std::hint::black_box((markdown::render(&report).len(), extended::render(&document).len()));
         }
         other => bail!("no pass {other}"),
     }

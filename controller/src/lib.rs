@@ -2,6 +2,7 @@
 //! believing the agent, gates, reports.
 
 pub mod agent_link;
+pub mod baseline;
 pub mod campaign;
 pub mod cli;
 pub mod cmd;

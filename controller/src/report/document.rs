@@ -12,6 +12,11 @@ use crate::stats::quantile::Support;
 /// Version of this document; rises with every change of meaning.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// JSON Schema of this document.
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(Document)
+}
+
 /// A report over a set of legs.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Document {

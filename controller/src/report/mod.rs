@@ -18,7 +18,6 @@ mod lenient;
 pub mod markdown;
 pub mod plots;
 pub mod read;
-pub mod record;
 
 use figures::Report;
 use leg::Leg;
