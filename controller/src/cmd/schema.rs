@@ -11,7 +11,7 @@ use crate::schemas;
 /// Arguments of `controller schema`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// config, result, plan, recipe, record or event
+    /// config, result, plan, recipe, record, report, baseline-record or event
     #[arg(value_name = "DOCUMENT")]
     document: String,
     /// markdown: the table of configuration keys
@@ -38,13 +38,17 @@ pub fn main(args: &Args) -> ExitCode {
         ("plan", Format::Json) => json(schemars::schema_for!(crate::launch::plan::Plan).to_value()),
         ("recipe", Format::Json) => json(schemas::recipe()),
         ("record", Format::Json) => json(schemas::record()),
+        ("report", Format::Json) => json(crate::report::document::schema().to_value()),
+        ("baseline-record", Format::Json) => json(schemars::schema_for!(crate::baseline::record::RunRecord).to_value()),
         ("event", Format::Json) => json(schemars::schema_for!(proto::event::Event).to_value()),
         (other, Format::Markdown) => {
             eprintln!("controller schema: {other:?} has no table; --format markdown is for config");
             return ExitCode::from(status::USAGE);
         }
         (other, Format::Json) => {
-            eprintln!("controller schema: no schema {other:?}; write config, result, plan, recipe, record or event");
+            eprintln!(
+                "controller schema: no schema {other:?}; write config, result, plan, recipe, record, report, baseline-record or event"
+            );
             return ExitCode::from(status::USAGE);
         }
     };
