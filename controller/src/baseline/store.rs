@@ -57,7 +57,11 @@ pub fn save(dir: &Path, record: &RunRecord) -> Result<PathBuf, StoreError> {
         serde_json::to_string_pretty(record).map_err(|source| StoreError::Content { path: path.clone(), source })?;
     fs::create_dir_all(dir).map_err(at(dir))?;
     let mut file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(at(&path))?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(at(&path))?;
+    if let Err(source) = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()) {
+        // Half a record would stop every later reader.
+        let _ = fs::remove_file(&path);
+        return Err(StoreError::Io { path, source });
+    }
     Ok(path)
 }
 

@@ -30,6 +30,7 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line, each by itself")]
 struct Bless {
     /// Run records, or directories of them
     #[arg(long, value_name = "RUN", required = true, num_args = 1..)]
