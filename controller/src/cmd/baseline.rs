@@ -83,7 +83,6 @@ struct Check {
 /// A refusal with its status.
 struct Failed(u8, String);
 
-#[expect(clippy::needless_pass_by_value, reason = "fits map_err")]
 fn usage(error: impl std::fmt::Display) -> Failed {
     Failed(status::USAGE, error.to_string())
 }
@@ -110,7 +109,7 @@ fn print(text: &str) -> Result<(), Failed> {
 
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(header);
     table.add_rows(rows);
     table.to_string()
