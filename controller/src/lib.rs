@@ -16,4 +16,5 @@ pub mod run;
 pub mod schemas;
 pub mod stats;
 pub mod sweep;
+pub mod watch;
 pub mod whole_file;
