@@ -37,6 +37,8 @@ pub struct Ended {
     pub document: Value,
     /// The trial's folder still.
     pub controlled: Controlled,
+    /// What it started lives until the test ends: a helper goes on after its controller.
+    _guard: Guarded,
 }
 
 impl Controlled {
@@ -259,7 +261,7 @@ impl Running {
         let status = self.process.wait();
         let text = fs::read_to_string(self.controlled.result()).unwrap_or_default();
         let document = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Ended { status, stdout, stderr, document, controlled: self.controlled }
+        Ended { status, stdout, stderr, document, controlled: self.controlled, _guard: self.process }
     }
 }
 

@@ -147,6 +147,11 @@ impl Streams {
         (open(&self.stdout).tail.text(), open(&self.stderr).tail.text())
     }
 
+    /// Whether the agent said anything on stdout.
+    pub fn spoke(&self) -> bool {
+        open(&self.stdout).markers.any()
+    }
+
     /// Markers on stdout.
     pub fn markers(&self) -> proto::marker::Markers {
         open(&self.stdout).markers.markers()

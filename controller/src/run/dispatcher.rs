@@ -496,9 +496,11 @@ impl Driver {
         if !reaped {
             tracing::warn!("could not stop the client; the container is removed three times");
         }
+        self.journal.poll(&mut self.told);
         let Some(prepared) = &self.prepared else { return };
-        let clean = matches!(self.seen.end, Some(ClientEnd::Exited(0..=124)));
-        let heard = self.told.status.seq > 0 || clean;
+        // A client that ended before the agent was ever heard may have left the daemon creating what it asked for.
+        let heard = self.told.status.seq > 0 || streams.as_ref().is_some_and(Streams::spoke);
+        let clean = heard && matches!(self.seen.end, Some(ClientEnd::Exited(0..=124)));
         // A process tree has no daemon that could still be creating something.
         let settled = reaped && (clean || !self.trial.own.runtime.is_container());
         let pace = if settled { Pace::CLEAN } else { Pace::of(reaped, clean, heard) };

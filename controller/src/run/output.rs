@@ -94,6 +94,11 @@ impl MarkerLines {
         self.too_long = false;
     }
 
+    /// Whether there was any: somebody who speaks the contract was there.
+    pub const fn any(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     /// What the lines say, an unfinished last one included.
     pub fn markers(&self) -> Markers {
         let mut all = self.kept.clone();
