@@ -2,9 +2,8 @@
 
 SHELL := /bin/bash
 TARGET := x86_64-unknown-linux-gnu
-SECS ?= 600
 
-.PHONY: help demo test build static test-long lint docs bench-overhead bench-audit bench-load mutants fuzz interrupts clean
+.PHONY: help demo test build static test-long lint docs bench-overhead bench-audit clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,18 +38,6 @@ bench-overhead: build ## delays, CPU and memory beside the original script and c
 
 bench-audit: ## judging a 300 MB export beside json.load and beside reading it
 	@cargo run --locked --release -q -p proto --example bench_audit
-
-bench-load: build ## the native client beside its peers and beside a raw reader
-	@tests/bench/load
-
-mutants: ## mutation test of validation and audit rules, resumable
-	@tests/mutants
-
-fuzz: ## every fuzz target for SECS seconds
-	@tests/fuzz $(SECS)
-
-interrupts: build ## the whole interrupt matrix and a seeded soak
-	@tests/interrupts
 
 clean: ## what was built
 	@cargo clean
