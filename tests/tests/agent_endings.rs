@@ -35,6 +35,16 @@ fn phases() -> Vec<(&'static str, Setup, &'static str)> {
 }
 
 #[test]
+fn server_and_bench_start_with_no_signal_blocked() {
+    let ended = trial(json!({})).run();
+    let journal = ended.journal();
+    for role in ["orchestrator", "bench"] {
+        let started = journal.iter().find(|note| note["role"] == role && note["event"] == "start");
+        assert_eq!(started.expect(role)["blocked"], json!("0000000000000000"), "{role}");
+    }
+}
+
+#[test]
 fn rows_97_98_every_signal_in_every_phase() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         for (phase, setup, said) in phases() {

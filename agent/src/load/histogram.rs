@@ -6,8 +6,8 @@ use crate::load::clock::nanos;
 
 const STEPS: usize = 32;
 const STEP_BITS: u32 = 5;
-/// Octaves above the first 32 ns; the last one begins at half a century.
-const BUCKETS: usize = STEPS * 56;
+/// The first 32 ns, and 59 octaves above them: every u64.
+const BUCKETS: usize = STEPS * 60;
 
 /// Durations, counted.
 #[derive(Debug, Clone)]

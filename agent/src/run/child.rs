@@ -51,8 +51,8 @@ pub(super) fn spawn(setup: &Setup, argv: &Argv, apart: Apart, output: Output) ->
 #[expect(unsafe_code, reason = "between fork and exec: only async-signal-safe calls, no allocation")]
 fn before_exec(command: &mut Command, apart: Apart) {
     let setup = move || {
-        // SAFETY: setsid, setpgid, signal, prctl and close_range are plain system calls on the calling
-        // process; nothing here touches memory that another thread of the parent could hold locked.
+        // SAFETY: setsid, setpgid, signal, sigprocmask, prctl and close_range are plain system calls on the
+        // calling process; nothing here touches memory that another thread of the parent could hold locked.
         unsafe {
             match apart {
                 Apart::Session => libc::setsid(),
@@ -64,6 +64,10 @@ fn before_exec(command: &mut Command, apart: Apart) {
                     libc::signal(signal, libc::SIG_DFL);
                 }
             }
+            // Ours is blocked, for the signalfd; a child that inherits that cannot be ended by SIGTERM.
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
             // A second net under the sweep: children are spawned by the main thread, which lives as long as
             // the process (failure scenario FS-32).
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);

@@ -12,13 +12,16 @@ pub struct Journal {
     role: &'static str,
     /// Descriptors that were open at the start: what the parent let through.
     inherited: Vec<u32>,
+    /// Signals that were blocked at the start, as /proc has them.
+    blocked: String,
 }
 
 impl Journal {
     /// The journal of one process; made before anything else is opened.
     pub fn new(script: &Script, role: &'static str) -> Self {
         let inherited = if script.journal.is_some() { open_fds() } else { Vec::new() };
-        Self { path: script.journal.clone(), role, inherited }
+        let blocked = if script.journal.is_some() { blocked_signals() } else { String::new() };
+        Self { path: script.journal.clone(), role, inherited, blocked }
     }
 
     /// The process' start: argv, environment, identity and inherited descriptors.
@@ -30,7 +33,7 @@ impl Journal {
             .collect();
         let argv: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let fields = json!({"argv": argv, "env": env, "ppid": nix::unistd::getppid().as_raw(),
-            "pgid": nix::unistd::getpgrp().as_raw(), "sid": sid, "fds": self.inherited,
+            "pgid": nix::unistd::getpgrp().as_raw(), "sid": sid, "fds": self.inherited, "blocked": self.blocked,
             "stdin": std::fs::read_link("/proc/self/fd/0").ok(), "pid": pid.as_raw()});
         self.note("start", fields);
     }
@@ -56,6 +59,12 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.note("end", json!({}));
     }
+}
+
+/// The mask of blocked signals, in hex.
+fn blocked_signals() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or_default().trim().to_owned()
 }
 
 /// `CLOCK_MONOTONIC`, which every process of this machine shares.
