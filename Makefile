@@ -31,7 +31,7 @@ lint: ## format, clippy, licences and sources
 	@tests/lint
 
 docs: ## the code's documentation
-	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+	@RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items
 
 bench-overhead: build ## delays, CPU and memory beside the original script and class, as ratios
 	@tests/bench/overhead

@@ -7,7 +7,7 @@
 //! | module | rule |
 //! |---|---|
 //! | [`exit`] | exit statuses and the reasons they stand for (design section 2, contract section C) |
-//! | [`env`] | names of the `TS_*` contract, the protected set, the secrets (contract A and F.7, F.8) |
+//! | [`mod@env`] | names of the `TS_*` contract, the protected set, the secrets (contract A and F.7, F.8) |
 //! | [`limits`] | ranges and default values that both sides enforce (contract A.2, E.2) |
 //! | [`text`] | strict spellings: unsigned integers, plain decimals (contract A.1, A.4) |
 //! | [`args`] | JSON argument arrays, owned flags, the prefix rule, the drain rule (contract A.3, D) |

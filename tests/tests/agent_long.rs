@@ -40,7 +40,7 @@ fn no_generation_is_52_after_the_whole_window_row_78() {
     let (status, stdout, took) = run(r#"{"control": {"health_generate": {"sequence": [503]}}}"#);
     assert_eq!(status, Some(52), "{stdout}");
     assert!(stdout.contains("TS_BENCH_FAIL: health_generate_unhealthy"), "{stdout}");
-    assert!((Duration::from_secs(29)..Duration::from_secs(60)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(29)..Duration::from_mins(1)).contains(&took), "{took:?}");
 }
 
 #[test]

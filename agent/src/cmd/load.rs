@@ -19,7 +19,7 @@ const USAGE: u8 = 2;
 #[derive(Debug, clap::Args)]
 #[command(allow_negative_numbers = true, args_override_self = true)]
 pub struct Args {
-    /// Base URL, http://HOST[:PORT][/PATH]; HOST is an IP address or localhost
+    /// Base URL, `http://HOST[:PORT][/PATH]`; HOST is an IP address or localhost
     #[arg(long)]
     url: String,
     /// Sent as `model`

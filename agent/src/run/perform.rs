@@ -613,7 +613,7 @@ impl Asker {
             }
             // Woken early when the window is over: then this was not the last question, the next one is.
             let _ = tokio::time::timeout(pause, self.is_last.changed()).await;
-            pause = (pause + pause / 10).min(self.timings.probe_slowest);
+            pause = (pause + pause / 100).min(self.timings.probe_slowest);
         }
     }
 

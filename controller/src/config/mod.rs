@@ -1,6 +1,6 @@
 //! From text to a [`Trial`](trial::Trial): YAML or JSON, keys, coercion, cross-field rules (contract section E).
 //!
-//! [`source`] reads a file or stdin, [`json`] and [`yaml`] make [`value::Value`]s of it, [`load`] makes a trial of
+//! [`source`] reads a file or stdin, [`json`] and [`yaml`] make [`value::Value`]s of it, [`mod@load`] makes a trial of
 //! those by the table in [`keys`]. The first three know nothing of trials and serve recipes as well.
 
 mod doubts;

@@ -2,7 +2,7 @@
 //!
 //! A pure function of (bytes of three sources, seed, weights, count): [`source`] reads, [`bands`] shares the
 //! count out, [`plan`] makes every draw in the published order and keeps only what is needed to write an item
-//! later, [`write`] streams the corpus and its manifest. [`rng`] and [`pyjson`] are the two layers that make
+//! later, [`mod@write`] streams the corpus and its manifest. [`rng`] and [`pyjson`] are the two layers that make
 //! the bytes those of the published builder: its generator and its JSON text.
 
 pub mod bands;

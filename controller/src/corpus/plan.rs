@@ -3,7 +3,7 @@
 //!
 //! The final shuffle comes after all draws, so the picks of an item must be at hand when its turn to be
 //! written comes. XL and XXL items have dozens of picks each; instead of storing them, the generator is
-//! stored every [`STRIDE`] items and the draws in between are made again. That holds a corpus of any size at
+//! stored every `STRIDE` items and the draws in between are made again. That holds a corpus of any size at
 //! about 47 bytes per prompt, whatever the sources look like.
 
 use super::bands::{Band, Counts};

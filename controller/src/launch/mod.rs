@@ -2,7 +2,7 @@
 //! ports, and what the host must offer (contract section F; design sections 2 and 4).
 //!
 //! The order of a run: [`host`] checks what is there, [`start::stage`] makes the trial's places and copies, and
-//! [`start::start`] says which process to spawn. [`plan`] says the same without making anything. [`env`], [`argv`],
+//! [`start::start`] says which process to spawn. [`plan`] says the same without making anything. [`mod@env`], [`argv`],
 //! [`guard`] and [`docker_args`] are pure; the rest touches the host and fails with a
 //! [`HostError`](crate::error::HostError).
 

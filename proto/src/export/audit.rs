@@ -59,7 +59,7 @@ pub fn audit(path: &Path, expectation: &Expectation, layer: Layer) -> Audit {
     }
 }
 
-/// [`audit`] of a file that [`open`] or [`super::open_at`] has opened.
+/// [`audit`] of a file that [`open()`] or [`super::open_at`] has opened.
 pub fn audit_file(file: File, expectation: &Expectation, layer: Layer) -> Audit {
     match read(file) {
         Ok(export) => {
