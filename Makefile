@@ -19,9 +19,9 @@ test-long: ## everything that outgrows its share of CI
 	@tests/run --long
 
 build: static ## dist/agent (static), dist/controller, dist/tokenspeed (the stand-in, static)
-	@cargo build --locked --release -p controller
+	@cargo build --locked --profile agent -p controller
 	@mkdir -p dist
-	@install -m 0755 target/$(TARGET)/agent/agent target/$(TARGET)/agent/tokenspeed target/release/controller dist/
+	@install -m 0755 target/$(TARGET)/agent/agent target/$(TARGET)/agent/tokenspeed target/agent/controller dist/
 
 static: ## the two static binaries alone
 	@cargo agent-static --locked
