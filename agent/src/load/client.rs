@@ -31,6 +31,8 @@ const READ: usize = 64 * 1024;
 const BATCH: usize = 256;
 /// How long the end of a body may lag behind `[DONE]` before the connection is given up.
 const END_LAG: Duration = Duration::from_secs(1);
+/// How long a bridge from the wall clock is used.
+const BRIDGE_AGE: Duration = Duration::from_millis(10);
 /// Token of the schedule's timer in the epoll set.
 const TIMER: u64 = u64::MAX;
 
@@ -147,6 +149,7 @@ pub struct Client {
     control: Vec<u8>,
     /// Address that answered last.
     address: usize,
+    bridge: Bridge,
 }
 
 /// What is in flight during a phase.
@@ -197,6 +200,7 @@ impl Client {
             buffer: vec![0; READ].into_boxed_slice(),
             control: nix::cmsg_space!(TimeSpec),
             address: 0,
+            bridge: clock.bridge(),
         })
     }
 
@@ -410,7 +414,10 @@ impl Client {
             Err(Errno::EINTR) => 0,
             Err(errno) => return Err(errno.into()),
         };
-        let bridge = self.clock.bridge();
+        if self.clock.now().since(self.bridge.built) > BRIDGE_AGE {
+            self.bridge = self.clock.bridge();
+        }
+        let bridge = self.bridge;
         for event in &events[..ready] {
             if event.data() == TIMER {
                 let _ = self.timer.wait();
@@ -482,8 +489,7 @@ impl Client {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // An answer that came before the reset says more than the reset.
-                    let bridge = self.clock.bridge();
-                    self.read(index, true, bridge, run);
+                    self.read(index, true, self.bridge, run);
                     self.broke(index, errno_of(&error), run);
                     return;
                 }

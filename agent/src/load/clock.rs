@@ -54,18 +54,39 @@ impl Clock {
         self.origin_wall.duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(0))
     }
 
-    /// The bridge from wall-clock stamps, true as long as nobody sets the wall clock: renewed every few milliseconds.
+    /// The bridge from wall-clock stamps, true as long as nobody sets the wall clock: to be renewed now and then.
     pub fn bridge(&self) -> Bridge {
-        let now = self.now();
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos);
-        Bridge { wall_at_zero: wall.saturating_sub(now.0) }
+        // A thread that is stopped between the two readings would build it crooked: the closest pair of a few counts.
+        let tries = (0..BRIDGE_TRIES).map(|_| {
+            let before = self.now();
+            let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos);
+            let apart = self.now().0 - before.0;
+            (apart, Bridge { wall_at_zero: wall.saturating_sub(before.0 + apart / 2), built: before })
+        });
+        let mut best: Option<(u64, Bridge)> = None;
+        for (apart, bridge) in tries {
+            if best.is_none_or(|(least, _)| apart < least) {
+                best = Some((apart, bridge));
+            }
+            if apart < BRIDGE_GOOD_NS {
+                break;
+            }
+        }
+        best.map_or(Bridge { wall_at_zero: 0, built: Stamp(0) }, |(_, bridge)| bridge)
     }
 }
+
+/// Readings of both clocks that are made at most for one bridge.
+const BRIDGE_TRIES: usize = 5;
+/// Readings this close to each other are good enough, nanoseconds.
+const BRIDGE_GOOD_NS: u64 = 2_000;
 
 /// Turns Unix time into [`Stamp`]s.
 #[derive(Debug, Clone, Copy)]
 pub struct Bridge {
     wall_at_zero: u64,
+    /// When.
+    pub built: Stamp,
 }
 
 impl Bridge {
