@@ -117,7 +117,7 @@ pub fn human(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    fn campaign(more: serde_json::Value) -> Campaign {
+    fn campaign(more: &serde_json::Value) -> Campaign {
         let mut base = serde_json::json!({"corpus": {"file": "c"}, "rungs": [1, 4], "arms": [
             {"name": "A", "url": "http://127.0.0.1:1", "command": ["x"]}, {"name": "B", "url": "http://127.0.0.1:2"}]});
         for (key, value) in more.as_object().unwrap() {
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn even_rounds_run_backwards_in_both_orders() {
         let labels = |boot: &str| -> Vec<Vec<String>> {
-            let campaign = campaign(serde_json::json!({"boot": boot, "rounds": 3}));
+            let campaign = campaign(&serde_json::json!({"boot": boot, "rounds": 3}));
             blocks(&campaign).iter().map(|block| block.legs.iter().map(Leg::label).collect()).collect()
         };
         let flat: Vec<String> = labels("cell").concat();
@@ -143,9 +143,10 @@ mod tests {
 
     #[test]
     fn estimates_prefer_what_was_measured() {
-        let campaign =
-            campaign(serde_json::json!({"rounds": 1, "settle_sec": 5, "client": {"num_prompts": 12, "max_tokens": 60},
-            "assume": {"boot_sec": 100.0, "tok_s_per_stream": 60.0, "ttft_sec": 1.0}}));
+        let campaign = campaign(
+            &serde_json::json!({"rounds": 1, "settle_sec": 5, "client": {"num_prompts": 12, "max_tokens": 60},
+            "assume": {"boot_sec": 100.0, "tok_s_per_stream": 60.0, "ttft_sec": 1.0}}),
+        );
         let all = blocks(&campaign);
         let mut known = Known::default();
         // Rung 1: 16 requests of 2 s; rung 4: 4 turns of 2 s; arm A boots twice, arm B runs already.
