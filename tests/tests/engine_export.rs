@@ -42,7 +42,7 @@ fn shape(document: &Value) -> Vec<String> {
 }
 
 fn golden(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tokenspeed-exports").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/exports").join(name);
     std::fs::read_to_string(path).expect("a golden export")
 }
 
