@@ -11,6 +11,8 @@ pub const PORT_WITH_DERIVED_CONTROL: RangeInclusive<u64> = 1024..=65534;
 pub const READY_TIMEOUT_SEC: RangeInclusive<u64> = 1..=86400;
 /// Seconds between SIGTERM and SIGKILL; below 5 no positive drain fits inside.
 pub const TEARDOWN_GRACE_SEC: RangeInclusive<u64> = 5..=3600;
+/// Seconds per bench step: at most a year, which every timer can hold.
+pub const BENCH_TIMEOUT_SEC: RangeInclusive<u64> = 1..=365 * 24 * 3600;
 /// Completions per prompt.
 pub const ROLLOUT_SAMPLES: RangeInclusive<u64> = 1..=1024;
 /// Grace after a lost lease, seconds.

@@ -258,14 +258,13 @@ struct Counts {
 
 /// The counts, in the order in which the original judges them, after everything else.
 fn counts(source: &Source) -> Checked<Counts> {
-    /// Longest step deadline: a year, which every timer can hold.
-    const YEAR_SEC: u64 = 365 * 24 * 3600;
+    let (min, max) = limits::BENCH_TIMEOUT_SEC.into_inner();
     Ok(Counts {
         steps: step_count(source, env::TS_BENCH_STEPS, default::STEPS, 1)?,
         num_prompts: count(source, env::TS_NUM_PROMPTS, default::NUM_PROMPTS, 1, u64::MAX)?,
         input_len: count(source, env::TS_INPUT_LEN, default::INPUT_LEN, 1, u64::MAX)?,
         output_len: count(source, env::TS_OUTPUT_LEN, default::OUTPUT_LEN, 1, u64::MAX)?,
-        bench_timeout_sec: count(source, env::TS_BENCH_TIMEOUT, default::BENCH_TIMEOUT_SEC, 1, YEAR_SEC)?,
+        bench_timeout_sec: count(source, env::TS_BENCH_TIMEOUT, default::BENCH_TIMEOUT_SEC, min, max)?,
         warmup_steps: step_count(source, env::TS_BENCH_WARMUP_STEPS, default::WARMUP_STEPS, 0)?,
         num_warmups: count(source, env::TS_NUM_WARMUPS, default::NUM_WARMUPS, 0, u64::MAX)?,
     })

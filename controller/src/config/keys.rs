@@ -191,7 +191,7 @@ pub const KEYS: &[Key] = {
     key(Load, "percentile_metrics", Kind::Text, Text(default::PERCENTILE_METRICS), "Metrics that get percentiles; without `ttft` every step is unusable."),
     key(Load, "metric_percentiles", Kind::Percentiles, Text(default::METRIC_PERCENTILES), "Which percentiles."),
     key(Time, "ready_timeout_sec", int(&limits::READY_TIMEOUT_SEC), Int(default::READY_TIMEOUT_SEC), "Seconds until `/health` answers; raise it for big models on a cold cache."),
-    key(Time, "bench_timeout_sec", POSITIVE, Int(default::BENCH_TIMEOUT_SEC), "Seconds per bench step."),
+    key(Time, "bench_timeout_sec", int(&limits::BENCH_TIMEOUT_SEC), Int(default::BENCH_TIMEOUT_SEC), "Seconds per bench step."),
     key(Time, "teardown_grace_sec", int(&limits::TEARDOWN_GRACE_SEC), Int(default::TEARDOWN_GRACE_SEC), "Seconds between SIGTERM and SIGKILL for the server; the gateway's drain fits inside."),
     key(Time, "gateway_startup_timeout_sec", POSITIVE, Derived("`ready_timeout_sec`"), "The orchestrator's budget for its gateway, seconds."),
     key(Time, "timeout_sec", POSITIVE, Derived("`ready_timeout_sec` + (`steps` + `warmup_steps`) x `bench_timeout_sec` + `teardown_grace_sec` + 600, + 120 with `generate_probe`"), "Seconds for the whole container; greater than `ready_timeout_sec`."),

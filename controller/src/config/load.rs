@@ -315,7 +315,7 @@ fn timing(r: &mut Reader<'_>) -> Timing {
         ready_timeout_sec,
         bench_timeout_sec: r.int("bench_timeout_sec"),
         teardown_grace_sec: r.int("teardown_grace_sec"),
-        gateway_startup_timeout_sec: r.opt_int("gateway_startup_timeout_sec").unwrap_or(ready_timeout_sec),
+        gateway_startup_timeout_sec: r.derived_int("gateway_startup_timeout_sec").unwrap_or(ready_timeout_sec),
         timeout_sec: 0,
     }
 }
@@ -333,7 +333,7 @@ fn settle_timeout(r: &mut Reader<'_>, trial: &mut Trial) {
         .saturating_add(steps.saturating_mul(timing.bench_timeout_sec))
         .saturating_add(timing.teardown_grace_sec);
     let probe = if trial.own.generate_probe { PROBE_SEC } else { 0 };
-    timing.timeout_sec = match r.opt_int("timeout_sec") {
+    timing.timeout_sec = match r.derived_int("timeout_sec") {
         Some(explicit) => explicit,
         None => needed.saturating_add(MARGIN_SEC).saturating_add(probe),
     };
@@ -395,7 +395,7 @@ fn port(r: &mut Reader<'_>, key: &str) -> Option<u16> {
 
 /// Contract E.5.
 fn gates(r: &mut Reader<'_>) -> Vec<Gate> {
-    let Some(value) = r.raw("gates") else { return Vec::new() };
+    let Some(value) = r.raw("gates").filter(|value| !value.is_null()) else { return Vec::new() };
     let Some(map) = value.as_map() else {
         let rule = format!("must be a mapping, not {}", value.kind());
         r.fail(ConfigError::of("gates", value, rule, "write gate: bound pairs, or omit it"));
@@ -416,7 +416,7 @@ fn gate(r: &mut Reader<'_>, key: &Value, value: &Value) -> Option<Gate> {
         return None;
     }
     let side = if name.starts_with("max_") { GateSide::Max } else { GateSide::Min };
-    match finite(value) {
+    match bound_of(value) {
         Ok(bound) if bound > 0.0 => {
             let metric = name.split_once('_').map(|(_, metric)| metric.to_owned()).unwrap_or_default();
             Some(Gate { key: name, side, metric, bound })
@@ -429,6 +429,14 @@ fn gate(r: &mut Reader<'_>, key: &Value, value: &Value) -> Option<Gate> {
             r.fail(ConfigError::of(&full, value, rule, "write a finite number > 0"));
             None
         }
+    }
+}
+
+/// A bound as the original reads it: YAML makes a text of `1e3`, which is a thousand all the same.
+fn bound_of(value: &Value) -> Result<f64, String> {
+    match value.as_str().and_then(|text| python_number(text.trim())) {
+        Some(number) if number.is_finite() => Ok(number),
+        _ => finite(value),
     }
 }
 

@@ -64,6 +64,12 @@ impl<'a> Reader<'a> {
         self.integer(key, value)
     }
 
+    /// A whole number whose default is derived: absent is `None`, null is an error as with every other number.
+    pub(super) fn derived_int(&mut self, key: &str) -> Option<u64> {
+        let value = self.raw(key)?;
+        self.integer(key, value)
+    }
+
     fn integer(&mut self, key: &str, value: &Value) -> Option<u64> {
         let Kind::Int { min, max } = Self::row(key).kind else { return None };
         let bounds = if max == u64::MAX { format!(">= {min}") } else { format!("between {min} and {max}") };

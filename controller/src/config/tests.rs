@@ -150,8 +150,13 @@ fn rows_160_to_162_deadlines() {
 /// Failure scenario FS-84.
 #[test]
 fn deadlines_saturate() {
-    let huge = ok("{bench_timeout_sec: 18446744073709551615, steps: 4294967295, warmup_steps: 4294967295}");
-    assert_eq!(huge.timing.timeout_sec, u64::MAX);
+    let huge = ok("{bench_timeout_sec: 31536000, steps: 4294967295, warmup_steps: 4294967295}");
+    assert_eq!(huge.timing.timeout_sec, 900 + 2 * 4_294_967_295 * 31_536_000 + 45 + 600 + 120);
+    // What the agent would refuse is refused here (seed, "the same values").
+    refused("bench_timeout_sec: 31536001", "bench_timeout_sec");
+    // Null is no number, also where the default is derived (contract E.1).
+    refused("gateway_startup_timeout_sec: null", "gateway_startup_timeout_sec");
+    refused("timeout_sec: null", "timeout_sec");
     let short = read("{timeout_sec: 4544, bench_timeout_sec: 1800}").unwrap();
     assert!(short.findings.iter().any(|f| f.id == FindingId::ConfigDoubtful && f.detail.contains("4545")));
     assert!(read("{timeout_sec: 4545, bench_timeout_sec: 1800}").unwrap().findings.is_empty());
@@ -196,7 +201,7 @@ fn row_164_dataset() {
 #[test]
 fn rows_165_and_166_gates() {
     refused("gates: []", "gates");
-    refused("gates: null", "gates");
+    assert_eq!(ok("gates: null").gates, []);
     let unknown = read("gates: {max_median_tfft_ms: 1}").err().unwrap().first;
     assert!(unknown.message.contains("unknown gate") && unknown.hint.contains("max_median_ttft_ms"), "{unknown}");
     for bad in ["true", "0", "-1", ".inf", "null", ".nan", "fast"] {
@@ -213,6 +218,13 @@ fn rows_165_and_166_gates() {
     );
     for name in keys::GATES {
         ok(&format!("gates: {{{name}: 1}}"));
+    }
+    // YAML 1.1 reads the first as a text; to the original it is a number all the same.
+    for (bound, value) in [("1e3", 1000.0), ("\"1.5e2\"", 150.0), ("\" 5 \"", 5.0), ("1_0", 10.0)] {
+        assert_eq!(ok(&format!("gates: {{max_p99_itl_ms: {bound}}}")).gates[0].bound.to_bits(), f64::to_bits(value));
+    }
+    for bad in ["\"inf\"", "\"nan\"", "\"1e999\"", "\"-1e3\"", "\"\""] {
+        refused(&format!("gates: {{max_p99_itl_ms: {bad}}}"), "gates.max_p99_itl_ms");
     }
 }
 

@@ -309,7 +309,7 @@ fn lens_shape<H>(export: &Export<H>, expectation: &Expectation, completed: u64) 
     let (entries, per_choice) = (u128::from(lengths.count()), u128::from(completed) * u128::from(samples));
     let (shape, per_entry) = if entries == per_choice {
         (OutputLensShape::PerChoice, 1)
-    } else if samples > 1 && entries == u128::from(completed) {
+    } else if entries == u128::from(completed) {
         // Summed over the choices, so that an entry may hold that many completions' worth.
         (OutputLensShape::PerRequest, samples)
     } else {
