@@ -8,4 +8,5 @@ pub mod ports;
 pub mod processes;
 pub mod programs;
 pub mod server;
+pub mod sweeping;
 pub mod trial;

@@ -52,7 +52,7 @@ pub struct Args {
 
 /// `--runtime`.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Runtime {
+pub(super) enum Runtime {
     /// The docker client
     Docker,
     /// The podman client

@@ -7,21 +7,13 @@ use super::document::{Document, RemarkKind};
 use super::extended::{INTERVAL_NOTE, interval, number, percentile, quoted, verdict};
 use super::figures::Report;
 use super::markdown::fixed;
+use super::page::{Page, escaped};
 use super::plots::{self, PlotError};
 use crate::stats::bootstrap::Verdict;
 
-const STYLE: &str = include_str!("page.css");
-
 /// The page.
 pub fn render(report: &Report, document: &Document) -> Result<String, PlotError> {
-    let mut page = Page(String::with_capacity(1 << 20));
-    page.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    page.raw(
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Mixed-load report</title>\n",
-    );
-    page.raw("<style>\n");
-    page.raw(STYLE);
-    page.raw("</style>\n</head>\n<body>\n<main>\n");
+    let mut page = Page::new("Mixed-load report");
     head(&mut page, report, document);
     remarks(&mut page, document);
     verdicts(&mut page, document);
@@ -39,75 +31,7 @@ pub fn render(report: &Report, document: &Document) -> Result<String, PlotError>
     page.section("Prompt lengths", "Read back from each server's own usage, never assumed.");
     page.plots(plots::lengths(report))?;
     legs(&mut page, document);
-    page.raw("</main>\n</body>\n</html>\n");
-    Ok(page.0)
-}
-
-struct Page(String);
-
-impl Page {
-    fn raw(&mut self, html: &str) {
-        self.0.push_str(html);
-    }
-
-    fn section(&mut self, title: &str, note: &str) {
-        let _ = writeln!(self.0, "<h2>{}</h2>", escaped(title));
-        if !note.is_empty() {
-            let _ = writeln!(self.0, "<p class=\"note\">{}</p>", escaped(note));
-        }
-    }
-
-    fn plots(&mut self, plots: impl IntoIterator<Item = Result<String, PlotError>>) -> Result<(), PlotError> {
-        self.raw("<div class=\"plots\">\n");
-        let before = self.0.len();
-        for plot in plots {
-            let _ = writeln!(self.0, "<figure>{}</figure>", scalable(&plot?));
-        }
-        if self.0.len() == before {
-            self.raw("<p class=\"note\">No data.</p>\n");
-        }
-        self.raw("</div>\n");
-        Ok(())
-    }
-
-    /// A table; cells are escaped, a class per row.
-    fn table(&mut self, header: &[&str], rows: impl Iterator<Item = (&'static str, Vec<String>)>) {
-        self.raw("<div class=\"scroll\"><table>\n<thead><tr>");
-        for cell in header {
-            let _ = write!(self.0, "<th>{}</th>", escaped(cell));
-        }
-        self.raw("</tr></thead>\n<tbody>\n");
-        for (class, row) in rows {
-            let _ = write!(self.0, "<tr class=\"{class}\">");
-            for cell in row {
-                let numeric = cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
-                let _ = write!(self.0, "<td{}>{}</td>", if numeric { " class=\"n\"" } else { "" }, escaped(&cell));
-            }
-            self.raw("</tr>\n");
-        }
-        self.raw("</tbody></table></div>\n");
-    }
-}
-
-/// Text as HTML shows it.
-fn escaped(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            _ => out.push(c),
-        }
-        out
-    })
-}
-
-/// An SVG without its fixed size, so that the page's width decides.
-fn scalable(svg: &str) -> String {
-    let Some((head, rest)) = svg.split_once("viewBox") else { return svg.to_owned() };
-    let head = head.split(" width=").next().unwrap_or(head);
-    format!("{head} viewBox{rest}")
+    Ok(page.finish())
 }
 
 fn head(page: &mut Page, report: &Report, document: &Document) {

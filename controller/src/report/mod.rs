@@ -3,7 +3,7 @@
 //! [`files`] finds the legs, [`read`] streams each into columns ([`axes`], [`leg`]), [`figures`] computes once
 //! what every form prints, [`markdown`] is the published text. Nothing is taken from a leg's own headline: the
 //! records alone decide. What is ours ([`analysis`]: intervals, verdicts, remarks) goes into [`document`] and is
-//! shown by [`extended`] and [`html`] ([`plots`]), never in the published text.
+//! shown by [`extended`] and [`html`] ([`page`], [`plots`]), never in the published text.
 
 pub mod acceptance;
 pub mod analysis;
@@ -16,6 +16,7 @@ pub mod html;
 pub mod leg;
 mod lenient;
 pub mod markdown;
+pub mod page;
 pub mod plots;
 pub mod read;
 

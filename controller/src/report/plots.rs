@@ -8,7 +8,7 @@ use super::figures::{Cell, Report};
 use super::markdown::{BIN_EDGES, bin_name, prompt_bins};
 
 /// Colours of the arms: told apart by people who see colours differently, on white.
-const COLOURS: [RGBColor; 7] = [
+pub(crate) const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 90, 181),
     RGBColor(213, 94, 0),
     RGBColor(0, 135, 95),
@@ -17,10 +17,10 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(190, 145, 0),
     RGBColor(60, 160, 210),
 ];
-const INK: RGBColor = RGBColor(60, 64, 67);
-const GRID: RGBColor = RGBColor(225, 228, 232);
-const PANEL: (u32, u32) = (460, 300);
-const WIDE: (u32, u32) = (940, 300);
+pub(crate) const INK: RGBColor = RGBColor(60, 64, 67);
+pub(crate) const GRID: RGBColor = RGBColor(225, 228, 232);
+pub(crate) const PANEL: (u32, u32) = (460, 300);
+pub(crate) const WIDE: (u32, u32) = (940, 300);
 /// Points of one curve or cloud; more only make the file larger.
 const MOST_POINTS: usize = 1500;
 
@@ -29,7 +29,7 @@ const MOST_POINTS: usize = 1500;
 #[error("cannot draw {0}")]
 pub struct PlotError(String);
 
-type Drawn = Result<String, PlotError>;
+pub(crate) type Drawn = Result<String, PlotError>;
 
 fn fault(what: &str) -> impl Fn(&dyn std::fmt::Display) -> PlotError + '_ {
     move |error| PlotError(format!("{what}: {error}"))
@@ -110,7 +110,7 @@ fn suffix(method: &str) -> String {
     if method.is_empty() { String::new() } else { format!(" ({method})") }
 }
 
-fn padded(low: f64, high: f64, log: bool) -> (f64, f64) {
+pub(crate) fn padded(low: f64, high: f64, log: bool) -> (f64, f64) {
     if log {
         return (low / 1.1, high * 1.1);
     }
@@ -118,7 +118,7 @@ fn padded(low: f64, high: f64, log: bool) -> (f64, f64) {
     (if low >= 0.0 { (low - pad).max(0.0) } else { low - pad }, high + pad)
 }
 
-fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+pub(crate) fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.filter(|v| v.is_finite()).fold(None, |range: Option<(f64, f64)>, value| {
         Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
     })
@@ -162,11 +162,11 @@ where
     })
 }
 
-fn text(size: i32) -> TextStyle<'static> {
+pub(crate) fn text(size: i32) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", size)).color(&INK)
 }
 
-fn tick(value: f64) -> String {
+pub(crate) fn tick(value: f64) -> String {
     if value.abs() >= 100.0 || value.fract() == 0.0 {
         format!("{value:.0}")
     } else if value.abs() >= 10.0 {
@@ -177,7 +177,7 @@ fn tick(value: f64) -> String {
 }
 
 /// Draws on a white panel; the SVG scales with the page.
-fn panel(
+pub(crate) fn panel(
     what: &str,
     size: (u32, u32),
     draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Result<(), String>,

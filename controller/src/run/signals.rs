@@ -145,6 +145,8 @@ impl Stops {
             }
             gone();
         })?;
+        // A parent that asked the kernel for the time before this watch (the sweep) must not be heard of twice.
+        let _ = nix::sys::prctl::set_pdeathsig(None);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::timings::Timings;
@@ -35,7 +35,35 @@ impl Sample {
 /// numbers may run 0, 8, 16 while the reset tool counts 0, 1, 2. Cards of other vendors are not counted; a card that
 /// cannot be read keeps its position.
 pub fn sample(sysfs: &Path) -> Sample {
-    let mut cards: BTreeMap<u32, std::path::PathBuf> = BTreeMap::new();
+    let devices = devices(sysfs);
+    let gpus = devices.iter().enumerate();
+    let gpus = gpus.filter_map(|(index, device)| {
+        let used = fs::read_to_string(device.join("mem_info_vram_used")).ok()?.trim().parse().ok()?;
+        let address = fs::canonicalize(device).ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned()));
+        // On real hardware the device link leads to a folder named by the PCI address.
+        let address = address.filter(|a| a.contains(':'));
+        Some((index, Gpu { used, address }))
+    });
+    Sample { gpus: gpus.collect() }
+}
+
+/// The AMD GPUs of the node by their PCI ids, each with its count: `1002:75a0 x 8`. `None` without any.
+pub fn models(sysfs: &Path) -> Option<String> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for device in devices(sysfs) {
+        let id = |name: &str| {
+            let text = fs::read_to_string(device.join(name)).unwrap_or_default();
+            text.trim().trim_start_matches("0x").to_owned()
+        };
+        *counts.entry(format!("{}:{}", id("vendor"), id("device"))).or_default() += 1;
+    }
+    let words: Vec<String> = counts.iter().map(|(id, count)| format!("{id} x {count}")).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// Folders of the AMD GPUs, by card number.
+fn devices(sysfs: &Path) -> Vec<PathBuf> {
+    let mut cards: BTreeMap<u32, PathBuf> = BTreeMap::new();
     for entry in fs::read_dir(sysfs.join("class/drm")).into_iter().flatten().flatten() {
         // Connectors are called card0-DP-1.
         let number = entry.file_name().to_str().and_then(|n| n.strip_prefix("card")?.parse().ok());
@@ -48,15 +76,7 @@ pub fn sample(sysfs: &Path) -> Sample {
         // Without a vendor the counter itself, which only this driver has, tells.
         Err(_) => device.join("mem_info_vram_used").exists(),
     };
-    let gpus = cards.values().filter(|device| amd(device)).enumerate();
-    let gpus = gpus.filter_map(|(index, device)| {
-        let used = fs::read_to_string(device.join("mem_info_vram_used")).ok()?.trim().parse().ok()?;
-        let address = fs::canonicalize(device).ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned()));
-        // On real hardware the device link leads to a folder named by the PCI address.
-        let address = address.filter(|a| a.contains(':'));
-        Some((index, Gpu { used, address }))
-    });
-    Sample { gpus: gpus.collect() }
+    cards.into_values().filter(|device| amd(device)).collect()
 }
 
 /// The GPUs that the container could have allocated on: those of `hip_visible_devices` when every entry is plain

@@ -51,6 +51,41 @@ pub struct StopAfter {
     pub event: super::trial::Verdict,
 }
 
+impl StopAfter {
+    /// As the recipe says it.
+    pub fn to_json(self) -> Json {
+        let event = match self.event {
+            super::trial::Verdict::Pass => "pass",
+            super::trial::Verdict::Fail => "fail",
+            super::trial::Verdict::Error => "error",
+        };
+        serde_json::json!({"events": self.events, "max_trials": self.max_trials, "event_verdict": event})
+    }
+
+    /// Whether these trials, from the first on, are enough.
+    pub fn is_met(self, verdicts: &[super::trial::Verdict]) -> bool {
+        self.events_in(verdicts) >= self.events as usize || verdicts.len() >= self.max_trials as usize
+    }
+
+    fn events_in(self, verdicts: &[super::trial::Verdict]) -> usize {
+        verdicts.iter().filter(|verdict| **verdict == self.event).count()
+    }
+
+    /// What it did, in AORTA's words.
+    pub fn note(self, verdicts: &[super::trial::Verdict]) -> String {
+        let (events, run) = (self.events_in(verdicts), verdicts.len());
+        let what =
+            format!("{events} {} event(s) in {run} trial(s)", self.to_json()["event_verdict"].as_str().unwrap_or(""));
+        if run >= self.max_trials as usize {
+            format!("cap reached: {what}")
+        } else if events >= self.events as usize {
+            format!("stopped early: {what}")
+        } else {
+            what
+        }
+    }
+}
+
 /// One row of the matrix.
 #[derive(Debug, Clone)]
 pub struct Cell {

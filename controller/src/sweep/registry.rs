@@ -1,10 +1,13 @@
 //! Mitigations and environments by name: AORTA's built-in ones, and sidecar files (integration notes, section 5).
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use blake2::Blake2bVar;
 use blake2::digest::{Update, VariableOutput};
 use serde_json::{Value, json};
+
+use super::sidecar::{self, SidecarError};
 
 /// The built-in mitigations: name, and the variable it sets.
 const MITIGATIONS: [(&str, Option<(&str, &str)>); 22] = [
@@ -43,13 +46,19 @@ pub struct CellEnvironment {
     pub name: String,
     docker: Option<String>,
     env: BTreeMap<String, String>,
-    inline: bool,
+    /// Who registered it; `None` where the recipe names an image itself.
+    source: Option<String>,
 }
 
 impl CellEnvironment {
     /// An image that the recipe names itself.
     pub fn inline(image: String, env: BTreeMap<String, String>) -> Self {
-        Self { name: inline_name(&image, &env), docker: Some(image), env, inline: true }
+        Self { name: inline_name(&image, &env), docker: Some(image), env, source: None }
+    }
+
+    /// One that has a name of its own.
+    pub const fn named(name: String, docker: Option<String>, env: BTreeMap<String, String>, source: String) -> Self {
+        Self { name, docker, env, source: Some(source) }
     }
 
     /// The image, if it names one.
@@ -66,7 +75,7 @@ impl CellEnvironment {
     pub fn to_config(&self) -> Value {
         json!({
             "name": self.name, "docker": self.docker, "venv": null, "buck_target": null, "emulator": null,
-            "mirage_profile": null, "source_package": self.source(), "env": self.env,
+            "mirage_profile": null, "source_package": self.source, "env": self.env,
         })
     }
 
@@ -74,12 +83,8 @@ impl CellEnvironment {
     pub fn to_matrix(&self) -> Value {
         json!({
             "name": self.name, "docker": self.docker, "venv": null, "env": self.env,
-            "source_package": self.source(), "inline": self.inline,
+            "source_package": self.source, "inline": self.source.is_none(),
         })
-    }
-
-    const fn source(&self) -> Option<&'static str> {
-        if self.inline { None } else { Some("aorta") }
     }
 }
 
@@ -110,14 +115,38 @@ impl Registry {
     pub fn builtin() -> Self {
         let bundle = |set: &Option<(&str, &str)>| set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let plain = |name: &str| {
-            let environment =
-                CellEnvironment { name: name.to_owned(), docker: None, env: BTreeMap::new(), inline: false };
-            (name.to_owned(), environment)
+            (name.to_owned(), CellEnvironment::named(name.to_owned(), None, BTreeMap::new(), "aorta".to_owned()))
         };
         Self {
             mitigations: MITIGATIONS.iter().map(|(name, set)| ((*name).to_owned(), bundle(set))).collect(),
             environments: ["local", "default"].into_iter().map(plain).collect(),
         }
+    }
+
+    /// AORTA's own names and those of sidecar files.
+    pub fn with_sidecars(paths: &[PathBuf]) -> Result<Self, SidecarError> {
+        let mut registry = Self::builtin();
+        sidecar::add(&mut registry, paths)?;
+        Ok(registry)
+    }
+
+    /// Registers a mitigation; a name that is taken is refused.
+    pub(super) fn add_mitigation(&mut self, name: String, set: BTreeMap<String, String>) -> Result<(), String> {
+        if self.mitigations.contains_key(&name) {
+            return Err(format!("mitigations.{name} is registered already; rename it"));
+        }
+        self.mitigations.insert(name, set);
+        Ok(())
+    }
+
+    /// Registers an environment; a name that is taken is refused.
+    pub(super) fn add_environment(&mut self, environment: CellEnvironment) -> Result<(), String> {
+        let name = environment.name.clone();
+        if self.environments.contains_key(&name) || UNSUPPORTED.iter().any(|(taken, _)| *taken == name) {
+            return Err(format!("environments.{name} is registered already; rename it"));
+        }
+        self.environments.insert(name, environment);
+        Ok(())
     }
 
     /// What a mitigation sets.
