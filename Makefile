@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build static test-long lint docs bench-overhead bench-audit clean
+.PHONY: help demo test build static test-long lint docs bench-overhead bench-audit mutants fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ bench-overhead: build ## delays, CPU and memory beside the original script and c
 
 bench-audit: ## judging a 300 MB export beside json.load and beside reading it
 	@cargo run --locked --release -q -p proto --example bench_audit
+
+mutants: ## does a test notice when a rule is bent? (cargo-mutants; resumable; PKG=proto|agent|controller)
+	@tests/mutants $(or $(PKG),proto)
+
+fuzz: ## every fuzz target for SECS seconds each (600)
+	@tests/fuzz/run $(or $(SECS),600)
 
 clean: ## what was built
 	@cargo clean

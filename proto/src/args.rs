@@ -237,6 +237,25 @@ mod tests {
     }
 
     #[test]
+    fn an_abbreviation_is_told_from_the_flag() {
+        let shadow = |word: &str| find_shadow(&words(&[word]), &[OWNED_SERVE]).unwrap();
+        assert!(!shadow("--port").is_prefix() && !shadow("--port=1").is_prefix());
+        assert!(shadow("--po").is_prefix() && shadow("--po=1").is_prefix());
+    }
+
+    #[test]
+    fn a_drain_ends_a_second_before_the_grace() {
+        assert_eq!(drain_range(45), 1..=44);
+        assert_eq!(drain_range(5), 1..=4);
+        // Graces that nobody may set still give a range.
+        assert_eq!(drain_range(0), 1..=4);
+        assert_eq!(explicit_drain(&words(&["--drain-timeout", "44"]), 45), Ok(Some(44)));
+        for (grace, value) in [(45, "45"), (5, "5"), (5, "0")] {
+            assert!(explicit_drain(&words(&["--drain-timeout", value]), grace).is_err(), "{value} in {grace}");
+        }
+    }
+
+    #[test]
     fn a_longer_word_supplies_nothing() {
         assert!(!supplies(&words(&["--drain-timeout-mode", "fast"]), generated::DRAIN_TIMEOUT));
         assert!(!supplies(&words(&["--note", "x --drain-timeout 5"]), generated::DRAIN_TIMEOUT));

@@ -177,4 +177,31 @@ mod tests {
         }
         assert_eq!([45, 16, 15, 5].map(derived_drain_sec), [40, 11, 13, 3]);
     }
+
+    #[test]
+    fn words_are_exact_both_ways() {
+        for (backend, word) in [(SamplingBackend::Triton, "triton"), (SamplingBackend::TritonFull, "triton_full")] {
+            assert_eq!((backend.as_str(), SamplingBackend::parse(word)), (word, Ok(backend)));
+        }
+        for (bad, why) in [
+            ("greedy", "nothing would be sampled"),
+            ("flashinfer", "CUDA-only"),
+            ("flashinfer_full", "CUDA-only"),
+            ("Triton", "got \"Triton\""),
+            ("triton ", "got \"triton \""),
+            ("", "got \"\""),
+        ] {
+            let error = SamplingBackend::parse(bad).unwrap_err();
+            assert!(error.contains(why) && error.contains("triton or triton_full"), "{bad:?}: {error}");
+        }
+        for (dataset, word) in [(Dataset::Random, "random"), (Dataset::Sharegpt, "sharegpt")] {
+            assert_eq!((dataset.as_str(), Dataset::parse(word)), (word, Some(dataset)));
+        }
+        for (tool, word) in [(BenchTool::Tokenspeed, "tokenspeed"), (BenchTool::Native, "native")] {
+            assert_eq!((tool.as_str(), BenchTool::parse(word)), (word, Some(tool)));
+        }
+        for bad in ["", "Random", " random", "native ", "Tokenspeed"] {
+            assert_eq!((Dataset::parse(bad), BenchTool::parse(bad)), (None, None), "{bad:?}");
+        }
+    }
 }

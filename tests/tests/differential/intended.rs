@@ -63,9 +63,10 @@ const ENTRIES: &[Entry] = &[
     },
     Entry {
         kind: CONFIG,
-        name: "zero where percentiles are wanted",
+        name: "zero and false where percentiles are wanted",
         because: "contract E.1: any scalar is stringified; empty and null fall back to the default, and nothing else does",
-        applies: |what, case| refuse(what, |error| error.starts_with("metric_percentiles entry \"0\"")) && case.text.contains("metric_percentiles: 0"),
+        applies: |what, case| refuse(what, |error| error.starts_with("metric_percentiles entry "))
+            && ["0", "0.0", "-0.0", "false"].iter().any(|value| case.text.contains(&format!("metric_percentiles: {value}"))),
     },
     Entry {
         kind: CONFIG,
@@ -100,7 +101,7 @@ const ENTRIES: &[Entry] = &[
         name: "zero and false where a text is wanted",
         because: "contract E.1: any scalar is stringified; empty and null fall back to the default, and nothing else does",
         applies: |what, _| field(what, |_, ours, _| {
-            ours.as_str().is_some_and(|text| ["0", "0.0", "False"].iter().any(|word| text == *word || text.ends_with(&format!("/{word}"))))
+            ours.as_str().is_some_and(|text| ["0", "0.0", "-0.0", "False"].iter().any(|word| text == *word || text.ends_with(&format!("/{word}"))))
         }),
     },
     Entry {
@@ -258,6 +259,24 @@ const ENTRIES: &[Entry] = &[
     },
     Entry {
         kind: EXPORT,
+        name: "a fraction of a token",
+        because: "review finding B-01: a total of 0 or 12.5 is exactly one result_json_unusable",
+        applies: |what, case| {
+            let fraction = ["5e-324", "1.5", "12.5"].iter().any(|total| case.text.contains(&format!("\"total_output_tokens\": {total}")));
+            fraction && field(what, |name, _, _| of_the_verdict(name)) && unusable(case)
+        },
+    },
+    Entry {
+        kind: EXPORT,
+        name: "a length that no double counts exactly",
+        because: "design 8: a figure that the data cannot support is absent; above 2^53 a double skips whole numbers",
+        applies: |what, case| {
+            let named = |name: &str| of_the_verdict(name) || name.starts_with("agent[") || name.starts_with("metrics.generated_tokens_");
+            case.text.contains("99999999999999999999") && field(what, |name, _, _| named(name)) && unusable(case)
+        },
+    },
+    Entry {
+        kind: EXPORT,
         name: "who makes the load",
         because: "design 2: bench_tool is a key of our own",
         applies: |what, _| field(what, |name, _, _| name == "metrics.bench_tool"),
@@ -269,6 +288,16 @@ const ENTRIES: &[Entry] = &[
         applies: |what, _| field(what, |name, _, theirs| name == "metrics.output_lens_shape" && theirs == "(absent)"),
     },
 ];
+
+/// Fields that say whether a trial passed and why not.
+fn of_the_verdict(name: &str) -> bool {
+    name == "passed" || name == "first_failure_iteration" || name.starts_with("details")
+}
+
+/// Whether we call an export of the case unusable.
+fn unusable(case: &Case) -> bool {
+    case.ours["details"].to_string().contains("result_json_unusable")
+}
 
 /// The original's details without those that follow a shortfall of the same step.
 fn without_followers(theirs: &Value) -> Value {
