@@ -186,15 +186,12 @@ async fn run(plan: &Plan, dir: &Path, resume: bool, trigger: Trigger, stops: &mu
     for (cells, finding) in plan.findings() {
         progress.say(&format!("{}: {}; {}", cells.join(", "), finding.detail, finding.hint));
     }
-    let swept = match Sweep::open(plan, folder, manifest, progress).await {
-        Ok(sweep) => sweep.run(stops).await,
-        Err(error) => Err(error),
-    };
-    match swept {
+    let sweep = Sweep::open(plan, folder, manifest, progress).await.map_err(host)?;
+    match sweep.run(stops).await {
         Ok(Ended::Passed) => Ok(status::OK),
         Ok(Ended::NotPassed) => Ok(status::NOT_PASSED),
         Ok(Ended::NothingMeasured) => Ok(status::HOST),
         Ok(Ended::Stopped(stop)) => die_by(stop.signal()),
-        Err(error) => Err(host(error)),
+        Err(error) => Err(Refused(status::NOT_PASSED, format!("{error}; what is on disk stays, --resume goes on"))),
     }
 }

@@ -146,7 +146,13 @@ impl Client {
 
     /// Whether the image is here.
     pub async fn has_image(&self, image: &str) -> Result<bool, HostError> {
-        Ok(self.ask(&["image", "inspect", "--format", "{{.Id}}", image]).await?.success)
+        Ok(self.image_id(image).await?.is_some())
+    }
+
+    /// The image's id, whatever its tag said before; `None` where it is not here.
+    pub async fn image_id(&self, image: &str) -> Result<Option<String>, HostError> {
+        let answer = self.ask(&["image", "inspect", "--format", "{{.Id}}", image]).await?;
+        Ok(answer.success.then_some(answer.stdout))
     }
 
     /// Gets the image as `pull` says, before the trial's clock starts; the run itself never pulls. `progress` gets

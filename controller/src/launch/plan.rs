@@ -26,6 +26,9 @@ pub struct Plan {
     pub image: Option<String>,
     /// Whether the image is on this host; null in the process runtime.
     pub image_present: Option<bool>,
+    /// Its id, where it is on this host. Not part of the printed plan.
+    #[serde(skip)]
+    pub image_id: Option<String>,
     /// Program and arguments. Secrets go by name; values from the cell's mitigations read `***`.
     pub argv: Vec<String>,
     /// Names of the variables that the agent gets, sorted.
@@ -83,14 +86,15 @@ pub async fn plan(loaded: &Loaded, kfd: &Path, host_env: &HostEnv) -> Result<Pla
     let client = Client::find(trial)?;
     host::gpu(trial, kfd)?;
     scratch::inspect(&trial.place, identity.uid)?;
-    let image_present = match &client {
+    let image_id = match &client {
         None => None,
         Some(client) => {
             client.local(|name| host_env.get(name)).await?;
             client.reachable().await?;
-            Some(client.has_image(&trial.image).await?)
+            Some(client.image_id(&trial.image).await?)
         }
     };
+    let image_present = image_id.as_ref().map(Option::is_some);
     if image_present == Some(false) && trial.own.pull == Pull::Never {
         return Err(host::no_image(&trial.image));
     }
@@ -121,6 +125,7 @@ pub async fn plan(loaded: &Loaded, kfd: &Path, host_env: &HostEnv) -> Result<Pla
         runtime: trial.own.runtime,
         image: trial.own.runtime.is_container().then(|| trial.image.clone()),
         image_present,
+        image_id: image_id.flatten(),
         argv: argv::shown(&start.argv, trial),
         environment: start.agent_env_names,
         agent: PlannedAgent { path: source, sha256: agent.sha256.clone() },

@@ -3,11 +3,12 @@
 //! [`files`] finds the legs, [`read`] streams each into columns ([`axes`], [`leg`]), [`figures`] computes once
 //! what every form prints, [`markdown`] is the published text. Nothing is taken from a leg's own headline: the
 //! records alone decide. What is ours ([`analysis`]: intervals, verdicts, remarks) goes into [`document`] and is
-//! shown by [`extended`] and [`html`] ([`page`], [`plots`]), never in the published text.
+//! shown by [`extended`] and [`html`] ([`page`], [`plots`], [`concurrency`]), never in the published text.
 
 pub mod acceptance;
 pub mod analysis;
 pub mod axes;
+pub mod concurrency;
 pub mod document;
 pub mod extended;
 pub mod figures;

@@ -4,11 +4,12 @@ use plotters::coord::ranged1d::Ranged;
 use plotters::prelude::*;
 
 use super::axes::Axis;
+use super::concurrency::{self, Series};
 use super::figures::{Cell, Report};
 use super::markdown::{BIN_EDGES, bin_name, prompt_bins};
 
 /// Colours of the arms: told apart by people who see colours differently, on white.
-pub(crate) const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 90, 181),
     RGBColor(213, 94, 0),
     RGBColor(0, 135, 95),
@@ -35,10 +36,14 @@ fn fault(what: &str) -> impl Fn(&dyn std::fmt::Display) -> PlotError + '_ {
     move |error| PlotError(format!("{what}: {error}"))
 }
 
+/// A colour by its position.
+pub fn palette(position: usize) -> RGBColor {
+    COLOURS[position % COLOURS.len()]
+}
+
 /// Colour of an arm, the same in every plot.
 pub fn colour(report: &Report, arm: &str) -> RGBColor {
-    let at = report.arms().iter().position(|known| *known == arm).unwrap_or(0);
-    COLOURS[at % COLOURS.len()]
+    palette(report.arms().iter().position(|known| *known == arm).unwrap_or(0))
 }
 
 /// As CSS writes it.
@@ -191,68 +196,22 @@ pub(crate) fn panel(
     Ok(svg)
 }
 
-/// Output tokens a second against concurrency: a line per arm through the pooled rate, a dot per round.
-#[expect(clippy::cast_precision_loss, reason = "small counts")]
+/// Output tokens a second against concurrency: a line per arm through the mean of its rounds, a dot per round.
 pub fn throughput(report: &Report) -> Option<Drawn> {
-    let rungs: Vec<i64> = {
-        let mut rungs: Vec<i64> = report.cells.iter().map(|cell| cell.key.concurrency).collect();
-        rungs.sort_unstable();
-        rungs.dedup();
-        rungs
-    };
-    // Rungs double as a rule; evenly spaced positions read better than a linear axis.
-    let position = |concurrency: i64| rungs.iter().position(|rung| *rung == concurrency).unwrap_or(0) as f64;
-    let rate = |at: usize| report.leg_figures[at].output_tok_s;
-    let (_, high) = range((0..report.legs.len()).map(rate))?;
-    let last = (rungs.len().max(1) - 1) as f64;
-    let labels: Vec<i64> = rungs.clone();
-    Some(panel("throughput", WIDE, |root| {
-        let mut chart = ChartBuilder::on(root)
-            .caption("output tok/s against concurrency; a dot per round", text(14))
-            .margin(8)
-            .margin_right(16)
-            .x_label_area_size(34)
-            .y_label_area_size(56)
-            .build_cartesian_2d(-0.35..last + 0.35, 0.0..(high * 1.08).max(1e-6))
-            .map_err(|e| e.to_string())?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .y_labels(6)
-            .y_label_formatter(&|value| tick(*value))
-            .y_desc("output tok/s")
-            .label_style(text(11))
-            .axis_desc_style(text(11))
-            .axis_style(INK)
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .draw()
-            .map_err(|e| e.to_string())?;
-        for arm in report.arms() {
-            let colour = colour(report, arm);
-            let cells: Vec<&Cell> = report.cells.iter().filter(|cell| cell.label == arm).collect();
-            let line = cells.iter().map(|cell| {
-                let rates: Vec<f64> = cell.legs.iter().map(|at| rate(*at)).collect();
-                (position(cell.key.concurrency), rates.iter().sum::<f64>() / rates.len() as f64)
+    let series: Vec<Series> = report
+        .arms()
+        .into_iter()
+        .enumerate()
+        .map(|(colour, arm)| {
+            let cells = report.cells.iter().filter(|cell| cell.label == arm);
+            let points = cells.map(|cell| {
+                let rates = cell.legs.iter().map(|at| report.leg_figures[*at].output_tok_s).collect();
+                (u64::try_from(cell.key.concurrency).ok(), rates)
             });
-            chart.draw_series(LineSeries::new(line, colour.stroke_width(2))).map_err(|e| e.to_string())?;
-            let dots = cells.iter().flat_map(|cell| {
-                cell.legs.iter().map(|at| {
-                    Circle::new((position(cell.key.concurrency), rate(*at)), 4, ShapeStyle::from(&colour).filled())
-                })
-            });
-            chart.draw_series(dots.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
-        }
-        let names = labels.iter().map(|rung| {
-            let at = chart.backend_coord(&(position(*rung), 0.0));
-            Text::new(format!("c={rung}"), (at.0 - 10, at.1 + 8), text(11))
-        });
-        for name in names.collect::<Vec<_>>() {
-            root.draw(&name).map_err(|e| e.to_string())?;
-        }
-        Ok(())
-    }))
+            Series { name: arm.to_owned(), colour, points: points.collect() }
+        })
+        .collect();
+    concurrency::draw("output tok/s against concurrency; a dot per round", "output tok/s", &series)
 }
 
 /// TTFT of every request over the time it was sent; one cell, all rounds laid over each other. Warm-up hollow.

@@ -170,3 +170,70 @@ fn since(attempt: &Attempt, at: SystemTime) -> f64 {
     let started = OffsetDateTime::parse(&attempt.started_at, &Rfc3339).ok();
     started.map_or(0.0, |started| (OffsetDateTime::from(at) - started).as_seconds_f64().max(0.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::plan::Request;
+    use crate::sweep::progress::{budget, left};
+    use crate::sweep::trial::ExitStatus;
+    use serde_json::{Value, json};
+
+    fn plan(more: &Value) -> Plan {
+        let mut recipe = json!({"schema_version": 1, "workload": "ts_bench", "trials": 3, "steps": 1,
+            "workload_config": {"model": "m", "timeout_sec": 1000},
+            "cells": [{"name": "a", "mitigations": ["none"], "environment": "local"},
+                      {"name": "b", "mitigations": ["xnack"], "environment": "local"}]});
+        for (key, value) in more.as_object().unwrap() {
+            recipe[key] = value.clone();
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        std::fs::write(&path, recipe.to_string()).unwrap();
+        Plan::read(&Request { recipe: path, ..Request::default() }).unwrap()
+    }
+
+    fn entry(exit_status: ExitStatus, wall_clock_sec: f64) -> Entry {
+        let record = TrialRecord { exit_status, wall_clock_sec, result: serde_json::Map::new() };
+        Entry { record, path: PathBuf::new(), resumed: false }
+    }
+
+    /// D-01: the missing index runs, whatever lies behind it.
+    #[test]
+    fn trials_are_owed_by_index() {
+        let plan = plan(&json!({}));
+        let mut book = Book::default();
+        let mut seen = vec![(book.owed(&plan, 0), book.pending(&plan, 0))];
+        for index in [0, 2, 1] {
+            book.insert(0, index, entry(ExitStatus::Ok, 1.0));
+            seen.push((book.owed(&plan, 0), book.pending(&plan, 0)));
+        }
+        assert_eq!(seen, [(Some(0), 3), (Some(1), 2), (Some(1), 1), (None, 0)]);
+        assert_eq!((book.owed(&plan, 1), book.pending(&plan, 1)), (Some(0), 3));
+    }
+
+    #[test]
+    fn enough_events_end_a_cell() {
+        let plan = plan(&json!({"stop_after": {"events": 1, "max_trials": 3}}));
+        let mut book = Book::default();
+        book.insert(0, 0, entry(ExitStatus::Ok, 1.0));
+        assert_eq!(book.owed(&plan, 0), Some(1));
+        book.insert(0, 1, entry(ExitStatus::WorkloadFailed, 1.0));
+        assert_eq!((book.owed(&plan, 0), book.pending(&plan, 0)), (None, 0));
+    }
+
+    #[test]
+    fn what_is_left_is_told_by_what_was() {
+        let plan = plan(&json!({}));
+        let mut book = Book::default();
+        assert_eq!((left(&plan, &book), budget(&plan, &book)), (None, 6000.0));
+        // A refusal took no time worth telling from.
+        book.insert(0, 0, entry(ExitStatus::WorkloadSetupFailed, 0.1));
+        assert_eq!(left(&plan, &book), None);
+        book.insert(0, 1, entry(ExitStatus::Ok, 10.0));
+        assert_eq!(left(&plan, &book), Some(10.0 + 3.0 * 10.0), "one of a, three of b like a's");
+        book.insert(1, 0, entry(ExitStatus::Ok, 40.0));
+        assert_eq!(left(&plan, &book), Some(10.0 + 2.0 * 40.0), "each cell by its own");
+        assert!((budget(&plan, &book) - 3000.0).abs() < 1e-9);
+    }
+}

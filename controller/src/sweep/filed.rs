@@ -155,3 +155,59 @@ pub fn read(path: &Path) -> Option<Filed> {
 pub fn result(path: &Path) -> Option<Document> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{ErrorDocument, HostError};
+
+    fn result(reasons: &[&str]) -> Document {
+        let details: Vec<Value> =
+            reasons.iter().map(|reason| json!({"reason": reason, "detail": "d", "hint": "h"})).collect();
+        let document = json!({
+            "schema_version": 1, "passed": reasons.is_empty(), "failure_count": reasons.len(),
+            "first_failure_iteration": null, "failure_details": details, "total_iterations": 2,
+            "step_times_ms": [1.5, 2.5], "elapsed_sec": 3.5, "metrics": {"output_throughput": 10.5},
+            "main_work_started": true, "executed_iterations": 2, "configured_iterations": 2,
+            "trial": {
+                "run_token": "1-1", "runtime": "process", "image": null, "container_name": null, "out_dir": "/o",
+                "agent": {"version": null, "sha256": null}, "controller_version": "1", "started_at": null,
+                "agent_verdict": null, "host_verdict": {"reason": "pass", "exit_code": 0}, "phases": {},
+                "first_token_ms": null, "processes": null, "lease": {"sec": 20, "held": true}, "signals": [],
+                "result_files": [], "findings": [], "reaper": null,
+            },
+        });
+        serde_json::from_value(document).unwrap()
+    }
+
+    fn counted(document: Option<Document>, ended: &str) -> TrialRecord {
+        match judge(document, ended, 4.0) {
+            Outcome::Counts(record) => record,
+            Outcome::Interrupted => panic!("interrupted"),
+        }
+    }
+
+    #[test]
+    fn every_end_has_aortas_word() {
+        let passed = counted(Some(result(&[])), "");
+        assert_eq!((passed.exit_status, passed.result.len()), (ExitStatus::Ok, 11));
+        assert!(passed.result.keys().eq(FIELDS.iter()), "AORTA's fields in its order: {:?}", passed.result.keys());
+        let failed = counted(Some(result(&["served_request_shortfall"])), "");
+        assert_eq!((failed.exit_status, failed.hints()), (ExitStatus::WorkloadFailed, vec!["h"]));
+        let error = HostError::new(Some("pull"), "x", "no image", "pull it");
+        let refused = counted(Some(Document::Error(ErrorDocument::from(&error))), "");
+        assert_eq!(refused.exit_status, ExitStatus::WorkloadSetupFailed);
+        assert_eq!(refused.result["main_work_started"], false);
+        assert_eq!(refused.result["failure_details"][0]["phase"], "setup");
+        let crashed = counted(None, "ended (signal: 9)");
+        assert_eq!(crashed.exit_status, ExitStatus::InfrastructureFailed);
+        assert!(crashed.result["failure_details"][0]["error"].as_str().unwrap().contains("signal: 9"));
+    }
+
+    #[test]
+    fn a_part_of_a_trial_never_counts() {
+        for reasons in [&["interrupted"][..], &["interrupted", "container_not_removed"]] {
+            assert!(matches!(judge(Some(result(reasons)), "", 1.0), Outcome::Interrupted), "{reasons:?}");
+        }
+    }
+}

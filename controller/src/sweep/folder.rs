@@ -135,3 +135,37 @@ fn remove_halves(dir: &Path, depth: u32) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ones_own_directory_is_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        assert!(matches!(look(&out, false), Ok(None)) && matches!(look(&out, true), Ok(None)));
+        let folder = Folder::open(&out).unwrap();
+        assert!(matches!(Folder::open(&out), Err(FolderError::Busy(_))));
+        // A kill before the first manifest leaves hidden files alone.
+        fs::write(out.join(".manifest.json.1.tmp"), "{").unwrap();
+        assert!(matches!(look(&out, false), Ok(None)));
+        drop(folder);
+        drop(Folder::open(&out).unwrap());
+        assert!(!out.join(".manifest.json.1.tmp").exists());
+        for (text, resume, expected) in [
+            ("{", false, "holds a sweep already"),
+            ("{", true, "cannot be read"),
+            (r#"{"schema_version": 2}"#, true, "cannot be read"),
+        ] {
+            fs::write(out.join("manifest.json"), text).unwrap();
+            let error = look(&out, resume).unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(expected), "{error}");
+        }
+        fs::remove_file(out.join("manifest.json")).unwrap();
+        fs::write(out.join("notes.txt"), "mine").unwrap();
+        for resume in [false, true] {
+            assert!(matches!(look(&out, resume), Err(FolderError::Foreign(_))));
+        }
+    }
+}

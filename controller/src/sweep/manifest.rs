@@ -34,6 +34,9 @@ pub struct Manifest {
     pub host: Host,
     /// By cell.
     pub agents: BTreeMap<String, Agent>,
+    /// Ids of the images that were on this host when a session began, by cell.
+    #[serde(default)]
+    pub images: BTreeMap<String, String>,
     /// The recipe, every name resolved.
     pub resolved: Value,
     /// One per call.
@@ -79,6 +82,9 @@ impl Host {
 pub struct Session {
     /// RFC 3339.
     pub started_at: String,
+    /// Name of the machine.
+    #[serde(default)]
+    pub host: Option<String>,
     /// How it ended: `complete`, or the signal; null while it runs, and for good where it was killed.
     pub end: Option<String>,
 }
@@ -124,6 +130,7 @@ impl Manifest {
             controller_version: env!("CARGO_PKG_VERSION").to_owned(),
             host: Host::current(),
             agents: BTreeMap::new(),
+            images: BTreeMap::new(),
             resolved: plan.resolved(),
             sessions: Vec::new(),
             attempts: Vec::new(),
@@ -137,12 +144,24 @@ impl Manifest {
 
     /// Begins a session and takes note of the agents that it runs.
     pub fn begin_session(&mut self, plan: &Plan) {
-        self.sessions.push(Session { started_at: rfc3339(OffsetDateTime::now_utc()), end: None });
+        let host = Host::current().name;
+        self.sessions.push(Session { started_at: rfc3339(OffsetDateTime::now_utc()), host, end: None });
         for (_, cell) in plan.selected() {
             if let Some(agent) = &cell.agent {
                 self.agents.insert(cell.cell.name.clone(), agent.clone());
             }
+            if let Some(image) = &cell.image_id {
+                self.images.insert(cell.cell.name.clone(), image.clone());
+            }
         }
+    }
+
+    /// Machines that the sessions ran on, each once.
+    pub fn hosts(&self) -> Vec<&str> {
+        let mut hosts: Vec<&str> = self.sessions.iter().filter_map(|session| session.host.as_deref()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
     }
 
     /// What differs between the sweep on disk and the plan, in words; trials may grow or shrink, all else may not
@@ -155,6 +174,12 @@ impl Manifest {
             found.push(format!("controller version: {} then, {version} now", self.controller_version));
         }
         for (_, cell) in plan.selected() {
+            let name = &cell.cell.name;
+            if let (Some(then), Some(now)) = (self.images.get(name), &cell.image_id)
+                && then != now
+            {
+                found.push(format!("image of {name}: {then} then, {now} now"));
+            }
             if let (Some(then), Some(now)) = (self.agents.get(&cell.cell.name), &cell.agent)
                 && then.sha256 != now.sha256
             {
@@ -221,4 +246,82 @@ fn differences(path: &str, then: &Value, now: &Value, found: &mut Vec<String>) {
     } else {
         format!("{path}: {} then, {} now", shown(then), shown(now))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::plan::Request;
+    use serde_json::json;
+
+    fn plan(change: impl FnOnce(&mut Value)) -> Plan {
+        let mut recipe = json!({"schema_version": 1, "workload": "ts_bench", "trials": 2, "steps": 1,
+            "workload_config": {"model": "m", "num_prompts": 4},
+            "cells": [{"name": "a", "mitigations": ["none"], "environment": "local", "extra_env": {"KEY": "old"}}]});
+        change(&mut recipe);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        std::fs::write(&path, recipe.to_string()).unwrap();
+        let mut plan = Plan::read(&Request { recipe: path, ..Request::default() }).unwrap();
+        plan.cells[0].agent = Some(Agent { path: "agent".into(), sha256: "1".repeat(64) });
+        plan.cells[0].image_id = Some("sha256:1".to_owned());
+        plan
+    }
+
+    fn manifest() -> Manifest {
+        let plan = plan(|_| {});
+        let mut manifest = Manifest::new(&plan, "r".to_owned(), Trigger::Manual);
+        manifest.begin_session(&plan);
+        serde_json::from_value(serde_json::to_value(&manifest).unwrap()).unwrap()
+    }
+
+    /// D-02: a difference is named, and values of variables are not repeated.
+    #[test]
+    fn what_changed_is_named() {
+        let then = manifest();
+        assert_eq!(then.differences(&plan(|_| {})), [""; 0]);
+        assert_eq!(then.differences(&plan(|r| r["trials"] = json!(5))), [""; 0], "more trials are no other question");
+        assert_eq!(then.differences(&plan(|r| r["save_logs"] = json!(true))), [""; 0]);
+        for (change, words) in [
+            (
+                json!({"workload_config": {"model": "m", "num_prompts": 5}}),
+                "cells.a.workload_config.num_prompts: 4 then, 5 now",
+            ),
+            (json!({"steps": 2}), "cells.a.steps: 1 then, 2 now"),
+            (json!({"confound": {"threshold": 2}}), "confound.threshold: 1.15 then, 2.0 now"),
+            (json!({"extra_env": {"OTHER": "secret"}}), "cells.a.extra_env.OTHER differs"),
+            (json!({"workload": "tokenspeed_serve"}), "workload: \"ts_bench\" then, \"tokenspeed_serve\" now"),
+        ] {
+            let found = then.differences(&plan(|recipe| {
+                for (key, value) in change.as_object().unwrap() {
+                    recipe[key] = value.clone();
+                }
+            }));
+            assert!(found.iter().any(|line| line == words), "{words}: {found:?}");
+            assert!(!found.join("").contains("secret"));
+        }
+        let other = json!({"name": "b", "mitigations": ["xnack"], "environment": "local"});
+        let more = plan(|r| r["cells"].as_array_mut().unwrap().push(other));
+        assert_eq!(then.differences(&more), ["cells.b: absent then, present now"]);
+    }
+
+    #[test]
+    fn another_agent_image_or_version_is_named() {
+        let mut then = manifest();
+        let mut now = plan(|_| {});
+        now.cells[0].agent = Some(Agent { path: "new/agent".into(), sha256: "2".repeat(64) });
+        now.cells[0].image_id = Some("sha256:2".to_owned());
+        then.controller_version = "0.0.1".to_owned();
+        let found = then.differences(&now).join("\n");
+        for part in [
+            "controller version: 0.0.1 then",
+            "agent: sha256 111111111111.. then",
+            "image of a: sha256:1 then, sha256:2 now",
+        ] {
+            assert!(found.contains(part), "{part}: {found}");
+        }
+        // An image that was pulled in between is no other image.
+        then.images.clear();
+        assert!(!then.differences(&now).join("").contains("image"));
+    }
 }

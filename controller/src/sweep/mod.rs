@@ -25,6 +25,7 @@ pub mod recipe;
 pub mod record;
 pub mod registry;
 pub mod sidecar;
+pub mod stop_after;
 pub mod summary;
 pub mod table;
 pub mod trial;

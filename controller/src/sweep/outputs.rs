@@ -131,6 +131,10 @@ pub fn write(view: &View<'_>, unfinished: Option<&str>) -> Result<(), OutputErro
         let why = unfinished.unwrap_or("cells were left out by --cell");
         warnings.push(format!("incomplete: {there} of {all} trials are here, {why}; --resume goes on"));
     }
+    let hosts = view.manifest.hosts();
+    if hosts.len() > 1 {
+        warnings.push(format!("trials are from several machines: {}", hosts.join(", ")));
+    }
     let baseline = baseline(plan, &cells, &mut warnings);
     for cell in &cells {
         let trials: Vec<(u32, TrialRecord)> = cell.entries.iter().map(|(i, e)| (*i, e.record.clone())).collect();
@@ -172,7 +176,7 @@ fn header(view: &View<'_>, baseline: Option<String>, warnings: Vec<String>, reso
         baseline,
         threshold: recipe.threshold,
         baseline_configured: recipe.baseline.clone(),
-        stop_after: recipe.stop_after.map(super::recipe::StopAfter::to_json),
+        stop_after: recipe.stop_after.map(super::stop_after::StopAfter::to_json),
         warnings,
         recipe_path: view.plan.recipe_path.display().to_string(),
         recipe_sha256: view.plan.recipe_sha256.clone(),

@@ -9,11 +9,12 @@ use super::dry_run::load;
 use super::filed;
 use super::matrix::{Row, RunHeader};
 use super::outputs::{CellView, View};
-use super::plots::{self, From, Lane, Mark, Series};
+use super::plots::{self, From, Lane, Mark};
 use super::trial::{TrialRecord, Verdict};
 use crate::campaign::order::human;
+use crate::report::concurrency::{self, Series};
 use crate::report::page::{Page, escaped};
-use crate::report::plots::{PlotError, css};
+use crate::report::plots::{PlotError, css, palette};
 use crate::result::details::significant;
 use crate::result::document::Document;
 
@@ -43,16 +44,16 @@ pub fn render(
          dot per passing trial.",
     );
     legend(&mut page, series.iter().map(|s| s.name.as_str()));
-    page.plots(plots::against_concurrency("output tok/s against concurrency", "output tok/s", &series))?;
+    page.plots(concurrency::draw("output tok/s against concurrency", "output tok/s", &series))?;
     page.section("Latency", "Means over the passing trials of a cell.");
     legend(&mut page, ["p50", "p90", "p99"].into_iter());
     page.plots(LATENCIES.iter().filter_map(|(stem, title)| {
         let lanes: Vec<Lane> = cells.iter().map(|cell| latency(cell, stem)).collect();
         plots::lanes(title, "milliseconds", From::Zero, &lanes)
     }))?;
-    page.section("Spread of steps", "A dot per measured step, a colour per trial.");
+    page.section("Spread of steps", "A dot per measured step, a colour per trial, as a multiple of its cell's median.");
     let steps: Vec<Lane> = cells.iter().map(steps).collect();
-    page.plots(plots::lanes("step time", "milliseconds", From::Smallest, &steps))?;
+    page.plots(plots::lanes("step time over the cell's median", "times the median", From::Smallest, &steps))?;
     page.section("Start-up", "Seconds from the server's start until it was ready, a dot per trial.");
     let startup: Vec<Lane> = cells.iter().map(startup).collect();
     page.plots(plots::lanes("server start-up", "seconds", From::Zero, &startup))?;
@@ -146,7 +147,7 @@ fn table(page: &mut Page, view: &View<'_>, cells: &[CellView<'_>], rows: &[Row<'
 fn legend<'a>(page: &mut Page, names: impl Iterator<Item = &'a str>) {
     page.raw("<p class=\"key\">");
     for (at, name) in names.enumerate() {
-        let colour = css(plots::colour(at));
+        let colour = css(palette(at));
         let _ = write!(page.0, "<span><i style=\"background:{colour}\"></i>{}</span>", escaped(name));
     }
     page.raw("</p>\n");
@@ -174,14 +175,16 @@ fn series(view: &View<'_>, cells: &[CellView<'_>]) -> Vec<Series> {
         let concurrency =
             view.plan.cells[cell.position].loaded.as_ref().and_then(|loaded| loaded.trial.load.max_concurrency);
         let metric = |metric: &crate::sweep::cell::MetricSummary| metric.values.clone();
-        let values = cell.stats.metrics.iter().find(|m| m.name == "output_throughput").map(metric).unwrap_or_default();
+        let Some(values) = cell.stats.metrics.iter().find(|m| m.name == "output_throughput").map(metric) else {
+            continue;
+        };
         let name = cell.stats.identity.name.clone();
         if let Some(at) = keys.iter().position(|known| *known == key) {
             let _ = write!(series[at].name, ", {name}");
             series[at].points.push((concurrency, values));
         } else {
             keys.push(key);
-            series.push(Series { name, points: vec![(concurrency, values)] });
+            series.push(Series { name, colour: series.len(), points: vec![(concurrency, values)] });
         }
     }
     series
@@ -200,10 +203,12 @@ fn latency(cell: &CellView<'_>, stem: &str) -> Lane {
 }
 
 fn steps(cell: &CellView<'_>) -> Lane {
+    let median = cell.stats.timing.p50;
     let marks = cell.entries.iter().flat_map(|(index, entry)| {
         let (times, _) = entry.record.timing(0);
         let hollow = entry.record.verdict() != Verdict::Pass;
-        times.into_iter().map(move |value| Mark { value, colour: *index as usize, hollow })
+        let times = times.into_iter().filter(move |_| median > 0.0);
+        times.map(move |time| Mark { value: time / median, colour: *index as usize, hollow })
     });
     Lane { name: cell.stats.identity.name.clone(), marks: marks.collect(), joined: false }
 }

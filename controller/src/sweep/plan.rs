@@ -54,6 +54,8 @@ pub struct PlannedCell {
     pub loaded: Option<Loaded>,
     /// The agent that its trials would run, once the host was looked at.
     pub agent: Option<Agent>,
+    /// The id of its image, where that is on this host already.
+    pub image_id: Option<String>,
     /// What speaks against it.
     pub problems: Vec<Problem>,
 }
@@ -149,7 +151,10 @@ impl Plan {
         for cell in self.cells.iter_mut().filter(|cell| cell.selected) {
             let Some(loaded) = &cell.loaded else { continue };
             match plan(loaded, kfd, &env).await {
-                Ok(plan) => cell.agent = Some(Agent { path: plan.agent.path, sha256: plan.agent.sha256 }),
+                Ok(plan) => {
+                    cell.agent = Some(Agent { path: plan.agent.path, sha256: plan.agent.sha256 });
+                    cell.image_id = plan.image_id;
+                }
                 Err(error) => {
                     let problem = Problem { fault: Fault::Host, message: error.message.clone(), hint: error.hint };
                     cell.problems.push(problem);
@@ -194,7 +199,7 @@ impl Plan {
     /// The recipe with every name resolved: what was asked for, whoever wrote it down. Loads as a recipe again.
     pub fn resolved(&self) -> Value {
         let recipe = &self.recipe;
-        let stop_after = recipe.stop_after.map(recipe::StopAfter::to_json);
+        let stop_after = recipe.stop_after.map(super::stop_after::StopAfter::to_json);
         let mut document = json!({
             "schema_version": 1,
             "workload": recipe.workload,
@@ -234,7 +239,8 @@ impl Plan {
 
 impl PlannedCell {
     fn new(cell: &Cell, selected: bool, overrides: &Overrides) -> Self {
-        let mut planned = Self { cell: cell.clone(), selected, loaded: None, agent: None, problems: Vec::new() };
+        let mut planned =
+            Self { cell: cell.clone(), selected, loaded: None, agent: None, image_id: None, problems: Vec::new() };
         let text = Value::Object(cell.trial_config()).to_string();
         // The text is ours, so the places in it are nobody's: messages name the key.
         match json_reader::parse(&text).map(|document| config::validate(document, overrides)) {

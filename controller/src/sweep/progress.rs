@@ -127,9 +127,10 @@ pub fn trial_in_words(record: &TrialRecord) -> String {
     words
 }
 
-/// The first failure, in a few words.
+/// The first failure that names its step, else the first, in a few words.
 fn first_reason(record: &TrialRecord) -> Option<String> {
-    let detail = record.result.get("failure_details")?.as_array()?.first()?;
+    let details = record.result.get("failure_details")?.as_array()?;
+    let detail = details.iter().find(|detail| detail.get("step").is_some()).or(details.first())?;
     let text = |key: &str| detail.get(key).and_then(Value::as_str);
     match (text("reason"), text("detail").or_else(|| text("error"))) {
         (Some(reason), Some(detail)) => Some(format!("{reason}: {}", one_line(detail))),

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map as JsonMap, Value as Json};
 
 use super::registry::{CellEnvironment, Registry};
+use super::stop_after::StopAfter;
 use crate::config::value::{Map, Node, Pos, Value};
 use crate::launch::guard;
 
@@ -38,52 +39,6 @@ pub struct Recipe {
     pub stop_after: Option<StopAfter>,
     /// The cells, in order.
     pub cells: Vec<Cell>,
-}
-
-/// Collect events until there are enough, or the cap is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StopAfter {
-    /// How many events are enough.
-    pub events: u32,
-    /// Never more trials than this.
-    pub max_trials: u32,
-    /// What counts as an event.
-    pub event: super::trial::Verdict,
-}
-
-impl StopAfter {
-    /// As the recipe says it.
-    pub fn to_json(self) -> Json {
-        let event = match self.event {
-            super::trial::Verdict::Pass => "pass",
-            super::trial::Verdict::Fail => "fail",
-            super::trial::Verdict::Error => "error",
-        };
-        serde_json::json!({"events": self.events, "max_trials": self.max_trials, "event_verdict": event})
-    }
-
-    /// Whether these trials, from the first on, are enough.
-    pub fn is_met(self, verdicts: &[super::trial::Verdict]) -> bool {
-        self.events_in(verdicts) >= self.events as usize || verdicts.len() >= self.max_trials as usize
-    }
-
-    fn events_in(self, verdicts: &[super::trial::Verdict]) -> usize {
-        verdicts.iter().filter(|verdict| **verdict == self.event).count()
-    }
-
-    /// What it did, in AORTA's words.
-    pub fn note(self, verdicts: &[super::trial::Verdict]) -> String {
-        let (events, run) = (self.events_in(verdicts), verdicts.len());
-        let what =
-            format!("{events} {} event(s) in {run} trial(s)", self.to_json()["event_verdict"].as_str().unwrap_or(""));
-        if run >= self.max_trials as usize {
-            format!("cap reached: {what}")
-        } else if events >= self.events as usize {
-            format!("stopped early: {what}")
-        } else {
-            what
-        }
-    }
 }
 
 /// One row of the matrix.

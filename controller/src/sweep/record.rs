@@ -73,16 +73,19 @@ fn fingerprint(view: &View<'_>) -> BTreeMap<String, Option<String>> {
     };
     let image = |cell: &PlannedCell| {
         let trial = &cell.loaded.as_ref()?.trial;
-        trial.own.runtime.is_container().then(|| trial.image.clone())
+        // A reference by digest says what it is; behind a tag only the engine knows.
+        let digest = trial.image.split_once('@').map(|(_, digest)| digest.to_owned());
+        let known = digest.or_else(|| manifest.images.get(&cell.cell.name).cloned());
+        trial.own.runtime.is_container().then_some(known).flatten()
     };
     let facts = [
         ("recipe_sha256", Some(manifest.recipe.sha256.clone())),
         ("agent_digest", joined(agents.into_iter())),
         ("controller_version", Some(manifest.controller_version.clone())),
-        ("image", of_trials(&image)),
+        ("image_digest", of_trials(&image)),
         ("bench_tool", of_trials(&|cell| Some(cell.loaded.as_ref()?.trial.own.bench_tool.as_str().to_owned()))),
         ("runtime", of_trials(&|cell| Some(cell.loaded.as_ref()?.trial.own.runtime.as_str().to_owned()))),
-        ("host", manifest.host.name.clone()),
+        ("host", joined(manifest.hosts().into_iter())),
         ("kernel", manifest.host.kernel.clone()),
         ("gpu_model", vram::models(Path::new("/sys"))),
     ];
