@@ -32,7 +32,7 @@ pub enum OpenError {
     Io(io::Error),
 }
 
-const FLAGS: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
+const FLAGS: OFlag = OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
 
 /// Opens a regular file for reading: `O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC`, then `fstat` on the handle.
 ///
@@ -48,7 +48,7 @@ pub fn open_at(directory: impl AsFd, name: &str) -> Result<File, OpenError> {
     if name.contains('/') {
         return Err(OpenError::Io(io::Error::new(io::ErrorKind::InvalidInput, "a name, not a path, is wanted")));
     }
-    let fd = openat(directory, name, FLAGS | OFlag::O_RDONLY, Mode::empty()).map_err(|errno| refine(errno.into()))?;
+    let fd = openat(directory, name, FLAGS, Mode::empty()).map_err(|errno| refine(errno.into()))?;
     regular(File::from(fd))
 }
 
