@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
+    /// FS-66.
     #[test]
     fn whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();

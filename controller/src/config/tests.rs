@@ -130,6 +130,7 @@ fn rows_158_and_159_ports() {
     assert!(refused(taken, "serve_args").contains("--prometheus-port"));
 }
 
+/// FS-84.
 #[test]
 fn rows_160_to_162_deadlines() {
     refused("ready_timeout_sec: 86401", "ready_timeout_sec");
@@ -465,6 +466,7 @@ fn json_and_yaml_give_the_same_trial() {
     assert_eq!(format!("{:?}", json.trial), format!("{:?}", ok(yaml)));
 }
 
+/// FS-77.
 #[test]
 fn environment_values_never_show() {
     for bad in [

@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use crate::config::trial::{Pull, RuntimeKind, Trial};
 use crate::error::HostError;
+use crate::run::cli::{Answer, Cli, Group, NoAnswer};
 
 /// Longest wait for one answer of the client.
 const QUERY: Duration = Duration::from_secs(20);
@@ -24,14 +25,6 @@ pub struct Client {
     pub program: PathBuf,
     /// Whose it is.
     pub runtime: RuntimeKind,
-}
-
-/// What a query of the client came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Answer {
-    success: bool,
-    stdout: String,
-    stderr: String,
 }
 
 /// A program on PATH: a name without a slash is looked up, a path is taken as it is.
@@ -79,19 +72,15 @@ impl Client {
     }
 
     async fn ask(&self, args: &[&str]) -> Result<Answer, HostError> {
-        let failed = |reason: String| {
+        Cli::new(&self.program).call(args, QUERY).await.map_err(|error| {
+            let reason = match error {
+                NoAnswer::Io { source, .. } => format!("cannot be run ({source})"),
+                NoAnswer::Timeout { .. } => format!("gave no answer within {} s", QUERY.as_secs()),
+            };
             let message = format!("{} {} {reason}", self.program.display(), args.join(" "));
             let hint = "try the same command by hand; the engine must answer before a trial starts";
             HostError::new(Some("container_cli"), self.program.display().to_string(), message, hint)
-        };
-        let child = Command::new(&self.program).args(args).stdin(Stdio::null()).kill_on_drop(true).output();
-        let output = match tokio::time::timeout(QUERY, child).await {
-            Ok(Ok(output)) => output,
-            Ok(Err(error)) => return Err(failed(format!("cannot be run ({error})"))),
-            Err(_) => return Err(failed(format!("gave no answer within {} s", QUERY.as_secs()))),
-        };
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        Ok(Answer { success: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+        })
     }
 
     /// The engine must be on this machine: bind mounts and GPU readings are of this one (FS-06). Environment first,
@@ -119,11 +108,11 @@ impl Client {
             RuntimeKind::Docker | RuntimeKind::Process => {
                 // Clients before 19.03 have no contexts, and then no remote one.
                 let answer = self.ask(&["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]).await?;
-                let endpoint = answer.stdout;
-                if !answer.success || endpoint.is_empty() || endpoint.starts_with("unix://") {
+                let endpoint = &answer.stdout;
+                if !answer.is_ok() || endpoint.is_empty() || endpoint.starts_with("unix://") {
                     Ok(())
                 } else {
-                    refuse("the current context", &endpoint)
+                    refuse("the current context", endpoint)
                 }
             }
         }
@@ -136,7 +125,7 @@ impl Client {
             RuntimeKind::Docker | RuntimeKind::Process => "{{.Server.Version}}",
         };
         let answer = self.ask(&["version", "--format", format]).await?;
-        if answer.success {
+        if answer.is_ok() {
             return Ok(answer.stdout);
         }
         let message = format!("the container engine does not answer: {}", tail(&answer.stderr));
@@ -152,7 +141,7 @@ impl Client {
     /// The image's id, whatever its tag said before; `None` where it is not here.
     pub async fn image_id(&self, image: &str) -> Result<Option<String>, HostError> {
         let answer = self.ask(&["image", "inspect", "--format", "{{.Id}}", image]).await?;
-        Ok(answer.success.then_some(answer.stdout))
+        Ok(answer.is_ok().then_some(answer.stdout))
     }
 
     /// Gets the image as `pull` says, before the trial's clock starts; the run itself never pulls. `progress` gets
@@ -190,8 +179,11 @@ impl Client {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
+        // Whatever gives the pull up ends the client and its helpers.
+        let group = Group::of(&child);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let lines = async {
             let Some(stdout) = stdout else { return };
@@ -212,6 +204,7 @@ impl Client {
         };
         let ((), words) = tokio::join!(lines, words);
         let status = child.wait().await?;
+        group.over();
         let words = String::from_utf8_lossy(&words);
         Ok((!status.success()).then(|| if words.trim().is_empty() { status.to_string() } else { tail(&words) }))
     }

@@ -43,6 +43,7 @@ fn can_chown() -> bool {
     false
 }
 
+/// FS-75.
 #[test]
 fn rows_204_and_205_owner_of_the_root() {
     if !can_chown() {
@@ -73,6 +74,7 @@ fn rows_204_and_205_owner_of_the_root() {
     scratch::prepare(&place(&root), 4243).unwrap();
 }
 
+/// FS-75.
 #[test]
 fn row_206_scratch_must_be_ours_alone() {
     let both = |root: &Path, uid: u32| {
@@ -105,6 +107,7 @@ fn row_206_scratch_must_be_ours_alone() {
     }
 }
 
+/// FS-54, FS-73.
 #[test]
 fn row_207_modes() {
     let (_guard, root) = dir();
@@ -141,6 +144,7 @@ fn a_dry_check_makes_nothing() {
     assert!(scratch::inspect(&below, uid()).is_err() && scratch::prepare(&below, uid()).is_err());
 }
 
+/// FS-75.
 #[test]
 fn links_inside_scratch_are_not_followed() {
     let (_guard, root) = dir();
@@ -164,6 +168,42 @@ fn a_named_cache_may_be_somebody_elses() {
     fs::write(guard.path().join("file"), "").unwrap();
     let error = scratch::prepare(&place, uid()).unwrap_err();
     assert_eq!(error.key.as_deref(), Some("hf_home"));
+}
+
+/// FS-73: read-only and full file systems are named before the launch. Mounts of a thread of its own.
+#[test]
+fn scratch_that_cannot_be_written_is_refused_fs_73() {
+    use nix::mount::{MsFlags, mount};
+    if !can_chown() {
+        return;
+    }
+    for (full, words) in [(true, "No space left on device"), (false, "Read-only file system")] {
+        let made = std::thread::spawn(move || {
+            let (_guard, root) = dir();
+            let none: Option<&str> = None;
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            fs::create_dir(&root).unwrap();
+            mount(Some("tmpfs"), &root, Some("tmpfs"), MsFlags::empty(), Some("size=256k")).unwrap();
+            scratch::prepare(&place(&root), uid()).unwrap();
+            if full {
+                let mut filler = fs::File::create(root.join("filler")).unwrap();
+                while std::io::Write::write_all(&mut filler, &[0; 4096]).is_ok() {}
+            } else {
+                mount(none, &root, none, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, none).unwrap();
+            }
+            let error = scratch::prepare(&place(&root), uid()).unwrap_err();
+            nix::mount::umount2(&root, nix::mount::MntFlags::MNT_DETACH).unwrap();
+            error
+        });
+        let error = made.join().unwrap();
+        assert!(error.message.contains("u0/out is not usable"), "{error}");
+        assert!(
+            error.message.contains(words) || error.message.contains(if full { "ENOSPC" } else { "EROFS" }),
+            "{error}"
+        );
+        assert_eq!(error.key.as_deref(), Some("work_dir"));
+    }
 }
 
 /// A minimal ELF header with program headers of the given kinds.
@@ -243,6 +283,7 @@ fn damaged_copies_are_repaired() {
     assert!(stage::stage_agent(&made, &source).unwrap_err().message.contains("a directory stands under its name"));
 }
 
+/// FS-02.
 #[test]
 fn agents_that_cannot_run_anywhere_are_refused() {
     let (guard, root) = dir();
@@ -386,6 +427,7 @@ async fn fs_06_remote_engines_are_refused() {
     client(guard.path(), "exit 1").local(none).await.unwrap();
 }
 
+/// FS-05.
 #[tokio::test]
 async fn images_are_looked_up_then_pulled() {
     let (guard, _) = dir();

@@ -4,6 +4,7 @@
 //! checked handle of its parent, never through a link, and it is the open directory that is checked.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -162,12 +163,15 @@ fn trust_scratch(path: &Path, stat: &FileStat, uid: u32) -> Result<(), HostError
     Err(HostError::new(Some(KEY), shown(path), message, hint))
 }
 
-/// Creates, locks, renames and deletes a file: what caches and exports need (failure scenario FS-73).
+/// Creates, fills, locks, renames and deletes a file: what caches and exports need (failure scenario FS-73).
 fn writable(dir: &OwnedFd, path: &Path) -> Result<(), HostError> {
     let [first, second] = ["probe", "probed"].map(|name| format!(".{name}.{}", std::process::id()));
     let create = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let attempt = || -> nix::Result<()> {
-        let file = File::from(openat(dir, first.as_str(), create, Mode::from_bits_truncate(0o600))?);
+        let mut file = File::from(openat(dir, first.as_str(), create, Mode::from_bits_truncate(0o600))?);
+        // A full disk still takes names.
+        let full = |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        file.write_all(&[0; 4096]).map_err(full)?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
         nix::fcntl::renameat(dir, first.as_str(), dir, second.as_str())?;
         drop(lock);

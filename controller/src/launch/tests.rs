@@ -44,6 +44,7 @@ fn refused(words: &[&str]) -> String {
     args("docker", "", words).err().unwrap_or_else(|| panic!("accepted: {words:?}"))
 }
 
+/// FS-42, FS-82.
 #[test]
 fn row_187_owned_options() {
     for words in [
@@ -149,6 +150,7 @@ fn rows_189_and_190_variables() {
     }
 }
 
+/// FS-76.
 #[test]
 fn row_191_secrets() {
     for words in [&["-e", "HF_TOKEN"][..], &["--env=HF_TOKEN=x"], &["-eHF_TOKEN=x"], &["-e", "TS_GRPC_TOKEN"]] {
@@ -306,6 +308,7 @@ fn lines(argv: &[String]) -> String {
 }
 
 /// The form with GPUs, whole.
+/// FS-05, FS-07, FS-42, FS-82.
 #[test]
 fn argv_docker_gpu() {
     insta::assert_snapshot!(lines(&container(
@@ -332,6 +335,7 @@ fn argv_podman_rollout() {
     insta::assert_snapshot!(lines(&container(&trial, false)));
 }
 
+/// FS-76.
 #[test]
 fn rows_198_to_200_token_by_name() {
     let secret = OsString::from("hf_s3cret");
@@ -352,6 +356,7 @@ fn rows_198_to_200_token_by_name() {
     assert!(!container(&trial, false).iter().any(|word| word == "HF_TOKEN"));
 }
 
+/// FS-72, FS-74, FS-82.
 #[test]
 fn row_201_no_host_ipc_and_the_caller_by_numbers() {
     let with = container(&ok("{}"), false);
@@ -363,6 +368,7 @@ fn row_201_no_host_ipc_and_the_caller_by_numbers() {
     assert!(!without.iter().any(|word| word == "--user" || word.starts_with("USER=") || word.starts_with("LOGNAME=")));
 }
 
+/// FS-74.
 #[test]
 fn row_202_a_user_without_a_name() {
     assert_eq!(Identity::of(4_242_424, 1).user, "aorta-4242424");
@@ -408,6 +414,7 @@ fn mounts_with_commas_are_one_csv_field() {
     );
 }
 
+/// FS-45.
 #[test]
 fn proxies_are_told_about_loopback() {
     let env = environment(&ok("{}"));
@@ -471,6 +478,7 @@ fn tiny_temperatures_arrive() {
     assert_eq!(proto::args::decode_array(&args["TS_SERVE_ARGS"]).unwrap(), ["--x", "a \"b\" * é"]);
 }
 
+/// FS-77.
 #[test]
 fn a_plan_shows_no_value_of_a_mitigation() {
     let trial = ok(

@@ -90,6 +90,9 @@ fn record(trial: &Trial, seen: &Observed, details: &[FailureDetail], findings: V
 
 /// What the agent said by its status.
 fn agent_verdict(seen: &Observed) -> Option<Verdict> {
+    if seen.passed_behind_a_hung_client() {
+        return Some(Verdict { reason: AgentExit::Pass.reason().to_owned(), exit_code: None });
+    }
     let status = seen.agent_exit?;
     let reason = match AgentExit::from_code(status) {
         Some(row) => row.reason(),
@@ -121,6 +124,14 @@ fn findings(trial: &Trial, seen: &Observed) -> Vec<Finding> {
             FindingId::GpuMemoryOutstanding,
             format!("GPU {} held 8 GiB or more beyond the sample before the run when waiting ended", gpus.join(", ")),
             "if no other job shares these GPUs, set exclusive_gpus: true and the trial fails instead",
+        ));
+    }
+    if let GpuMemory::Unreadable(gpus) = &seen.gpu_memory {
+        let gpus: Vec<_> = gpus.iter().map(ToString::to_string).collect();
+        add(Finding::new(
+            FindingId::GpuMemoryUnreadable,
+            format!("the memory of GPU {} could be read before the run and cannot be now", gpus.join(", ")),
+            "look at the GPU and at dmesg before the next trial: it may have fallen off the bus",
         ));
     }
     let lens_absent = |r: &super::observed::Record| matches!(r.export.output_lens, OutputLens::Absent);

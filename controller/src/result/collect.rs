@@ -83,6 +83,7 @@ mod tests {
         format!(r#"{{"completed": {completed}, "failed": 0, "duration": 1.5}}"#)
     }
 
+    /// FS-70.
     #[test]
     fn exactly_the_expected_set_in_numeric_order_row_227() {
         let dir = tempfile::tempdir().unwrap();
@@ -97,6 +98,7 @@ mod tests {
         assert_eq!(steps, (1..=11).collect::<Vec<_>>(), "no 12, and 13 was not asked for");
     }
 
+    /// FS-67, FS-68.
     #[test]
     fn what_is_no_regular_file_is_dropped_and_named() {
         let dir = tempfile::tempdir().unwrap();
@@ -112,5 +114,34 @@ mod tests {
         assert_eq!(collected.records.iter().map(|r| r.step).collect::<Vec<_>>(), [5]);
         assert_eq!(collected.dropped.iter().map(|d| d.step).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert!(collected.dropped[0].why.contains("bench.7-1.step1.json"), "{:?}", collected.dropped);
+    }
+
+    /// FS-72: an export that its reader may not open is named, with the system's own words. The thread has another
+    /// user's rights to files.
+    #[test]
+    fn an_export_of_another_user_is_dropped_and_named_fs_72() {
+        use std::os::unix::fs::PermissionsExt;
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: needs root to have files of another user");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let token = RunToken::parse("7-1").unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for (step, mode) in [(1, 0o600), (2, 0o644)] {
+            let path = dir.path().join(names::export(&token, step));
+            std::fs::write(&path, export(step)).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        }
+        let out_dir = dir.path().to_owned();
+        let reader = std::thread::spawn(move || {
+            nix::unistd::setfsuid(nix::unistd::Uid::from_raw(4242));
+            collect(&out_dir, &token, 2)
+        });
+        let collected = reader.join().unwrap();
+        assert_eq!(collected.records.iter().map(|r| r.step).collect::<Vec<_>>(), [2]);
+        assert_eq!((collected.dropped.len(), collected.dropped[0].step), (1, 1));
+        let why = &collected.dropped[0].why;
+        assert!(why.contains("bench.7-1.step1.json") && why.contains("Permission denied"), "{why}");
     }
 }

@@ -34,8 +34,7 @@ pub fn failures(trial: &Trial, seen: &Observed) -> Vec<FailureDetail> {
         Some(ClientEnd::TimedOut) => out.push(timed_out(trial, seen)),
         Some(ClientEnd::Exited(0)) | None => {}
         Some(ClientEnd::Exited(status)) => out.push(client_failed(*status, seen)),
-        // The markers file decides: the agent had said its last word before the client was ended.
-        Some(ClientEnd::Hung(_)) if seen.markers.result == Some(Outcome::Pass) => {}
+        Some(ClientEnd::Hung(_)) if seen.passed_behind_a_hung_client() => {}
         Some(ClientEnd::Hung(status)) => out.push(client_hung(*status, seen)),
         Some(ClientEnd::Lost { error }) => out.push(client_lost(error, seen)),
         Some(ClientEnd::Interrupted(interruption)) => out.push(interrupted(interruption, seen, trial)),

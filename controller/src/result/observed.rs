@@ -91,6 +91,8 @@ pub enum GpuMemory {
     NotChecked,
     /// Back to where it was.
     Released,
+    /// These had a reading before the run and have none now: nobody can say (failure scenario FS-88).
+    Unreadable(Vec<usize>),
     /// Still held when waiting stopped helping.
     Outstanding(Vec<HeldGpu>),
 }
@@ -169,6 +171,12 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// The agent had said its last word, and it was a pass, before its client had to be ended (failure scenario FS-03):
+    /// the markers file decides.
+    pub fn passed_behind_a_hung_client(&self) -> bool {
+        matches!(self.end, Some(ClientEnd::Hung(_))) && self.markers.result == Some(proto::marker::Outcome::Pass)
+    }
+
     /// Nothing seen yet.
     pub fn new(identity: RunIdentity) -> Self {
         Self {

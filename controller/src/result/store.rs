@@ -190,6 +190,7 @@ mod tests {
         }
     }
 
+    /// FS-66, FS-83.
     #[test]
     fn a_failed_write_keeps_the_last_document() {
         let dir = tempfile::tempdir().unwrap();

@@ -150,6 +150,7 @@ fn rows_225_226_incomplete_steps() {
     assert_eq!((&incomplete.facts["step"], document.first_failure_iteration), (&json!(1), Some(0)));
 }
 
+/// FS-71.
 #[test]
 fn rows_228_to_232_the_host_audits_by_itself() {
     let one = |config_: &Value, export: &Value| {
@@ -162,6 +163,10 @@ fn rows_228_to_232_the_host_audits_by_itself() {
     for bad in [json!({ "duration": null }), json!({ "median_ttft_ms": -1.0 }), json!({ "output_throughput": 0 })] {
         assert_eq!(one(&none, &sound(&bad)), ["result_json_unusable"], "{bad}");
     }
+    // The other way round: the agent's verdict stands where the host's audit finds nothing.
+    let document = assemble(&config(&none), &seen(55, &[good(&none)], 1));
+    assert!(!document.passed && reasons(&document) == ["served_request_shortfall"], "{:?}", reasons(&document));
+
     let no_tpot = sound(&json!({ "mean_tpot_ms": null, "median_tpot_ms": null }));
     assert_eq!(one(&json!({ "output_len": 1 }), &no_tpot), [""; 0]);
     assert_eq!(one(&json!({ "output_len": 2 }), &no_tpot), ["result_json_unusable"]);
@@ -259,6 +264,7 @@ fn rows_240_to_242_lengths_of_rollouts() {
     assert_eq!(found["output_lens_shape"], json!("per_choice"));
 }
 
+/// FS-86, FS-87.
 #[test]
 fn row_243_memory_is_attributed_only_where_the_config_says_so() {
     let mut seen = seen(0, &[good(&json!({}))], 1);

@@ -6,11 +6,42 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// Bytes of output kept of one call.
 const OUTPUT: u64 = 4 * 1024 * 1024;
+
+/// Longest wait for a killed call to be gone.
+const REAP: Duration = Duration::from_secs(1);
+
+/// A call's process group, the client's helpers among it: killed unless the call came to its end. Whoever gives a call up
+/// gives this up.
+#[derive(Debug)]
+pub struct Group(Option<Pid>);
+
+impl Group {
+    /// The group of a child that was started with one of its own.
+    pub fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
+    }
+
+    /// The call came to its end: nothing is left to kill.
+    pub fn over(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // Gone already is as good.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+    }
+}
 
 /// The client program.
 #[derive(Debug, Clone)]
@@ -85,14 +116,19 @@ impl Cli {
             .kill_on_drop(true)
             .spawn()
             .map_err(io)?;
+        let group = Group::of(&child);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let whole = async {
             let (out, err, status) = tokio::join!(capped(stdout), capped(stderr), child.wait());
             Ok(Answer { code: status?.code(), stdout: out?, stderr: err? })
         };
         if let Ok(answer) = tokio::time::timeout(limit, whole).await {
+            group.over();
             return answer.map_err(io);
         }
+        drop(group);
+        // One that does not die of SIGKILL is reaped in the background when it does.
+        let _ = tokio::time::timeout(REAP, child.wait()).await;
         let sub = args.first().map(|a| a.as_ref().to_string_lossy().into_owned()).unwrap_or_default();
         let call = format!("{} {sub}", self.program.display());
         Err(NoAnswer::Timeout { call, seconds: limit.as_secs_f64() })
@@ -114,14 +150,49 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_call_ends_with_its_deadline_and_leaves_no_child() {
+    async fn answers_and_reasons_for_none() {
         let cli = Cli::new("/bin/sh");
         let answer = cli.call(&["-c", "echo out; echo err >&2; exit 3"], Duration::from_secs(20)).await.unwrap();
         assert_eq!(answer, Answer { code: Some(3), stdout: "out".into(), stderr: "err".into() });
-        let hung = cli.call(&["-c", "sleep 600"], Duration::from_millis(50)).await.unwrap_err();
-        assert!(matches!(hung, NoAnswer::Timeout { .. }), "{hung}");
         let none = Cli::new("/nonexistent/docker").call(&["ps"], Duration::from_secs(1)).await.unwrap_err();
         assert!(none.to_string().contains("/nonexistent/docker"), "{none}");
+    }
+
+    /// FS-25: neither the client nor its helper is left, alive or dead, whoever gave the call up.
+    #[tokio::test]
+    async fn a_call_ends_with_its_deadline_and_leaves_no_child() {
+        let dir = tempfile::tempdir().unwrap();
+        let cli = Cli::new("/bin/sh");
+        let pids = |name: &str| -> Vec<i32> {
+            let text = std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+            text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+        };
+        let script = |name: &str| format!("sleep 600 & echo $$ $! > {}; wait", dir.path().join(name).display());
+        let gone = async |name: &str| {
+            let until = tokio::time::Instant::now() + Duration::from_secs(20);
+            // The helper is an orphan by now: whoever reaps it takes its own time.
+            let lives = |pid: &i32| super::super::identity::Stat::of(*pid).is_some_and(|stat| !stat.is_zombie());
+            while pids(name).iter().any(lives) {
+                assert!(tokio::time::Instant::now() < until, "{:?} live on", pids(name));
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let hung = cli.call(&["-c", &script("deadline")], Duration::from_secs(2)).await.unwrap_err();
+        assert!(matches!(hung, NoAnswer::Timeout { .. }), "{hung}");
+        assert_eq!(pids("deadline").len(), 2);
+        assert_eq!(
+            super::super::identity::Stat::of(pids("deadline")[0]),
+            None,
+            "the client is reaped, not only killed"
+        );
+        gone("deadline").await;
+
+        let words = ["-c".to_owned(), script("dropped")];
+        tokio::select! {
+            answer = cli.call(&words, Duration::from_mins(1)) => panic!("{answer:?}"),
+            () = async { while pids("dropped").len() < 2 { tokio::time::sleep(Duration::from_millis(10)).await; } } => {}
+        }
+        gone("dropped").await;
     }
 
     #[tokio::test]

@@ -163,3 +163,18 @@ pub fn status_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().unwrap_or_else(|| -status.signal().unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FS-25: a reader that fails costs its stream, not the trial.
+    #[tokio::test]
+    async fn a_reader_that_panics_is_not_waited_for() {
+        let failing = tokio::spawn(async { panic!("on purpose") });
+        let mut streams = Streams { stdout: Arc::default(), stderr: Arc::default(), readers: vec![failing] };
+        open(&streams.stderr).tail.push(b"so far");
+        tokio::time::timeout(Duration::from_secs(20), streams.finish(Duration::from_mins(1))).await.unwrap();
+        assert_eq!(streams.tails(), (String::new(), "so far".to_owned()));
+    }
+}

@@ -148,6 +148,7 @@ mod tests {
         assert_eq!(look("id\tt-1\tCreated\t7-1", ""), ours(false));
     }
 
+    /// FS-10.
     #[test]
     fn words_of_a_removal() {
         let progress = "Error response from daemon: removal of container t-1 is already in progress";

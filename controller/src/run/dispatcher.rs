@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use proto::event::{EventBody, Phase, StepKind};
+use proto::event::{Phase, StepKind};
 use proto::exit::controller as status;
 use proto::finding::{Finding, FindingId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::client::{Client, Streams, status_code};
+use super::doubt::Doubt;
 use super::gather::{Gathered, gather};
 use super::journal::{Journal, Told, phase_name};
 use super::machine::{Cause, Effect, Input, Machine, State, Timer};
@@ -102,7 +103,7 @@ pub async fn execute(setup: Setup) -> End {
         hurry: None,
         first_stop: None,
         spawned_at: None,
-        last_look: None,
+        doubt: Doubt::default(),
         host_error: None,
         streams: None,
         foreign: false,
@@ -165,7 +166,7 @@ struct Driver {
     hurry: Option<watch::Sender<tokio::time::Instant>>,
     first_stop: Option<Arrival>,
     spawned_at: Option<Instant>,
-    last_look: Option<Instant>,
+    doubt: Doubt,
     host_error: Option<HostError>,
     streams: Option<Streams>,
     foreign: bool,
@@ -250,6 +251,7 @@ impl Driver {
                 if self.client.is_some() {
                     self.journal.poll(&mut self.told);
                 }
+                self.ask_for_container();
                 self.show();
                 None
             }
@@ -285,13 +287,16 @@ impl Driver {
     fn job_done(&mut self, done: Done) -> Option<Input> {
         match done {
             Done::Prepared(result) => Some(self.prepared(*result)),
-            Done::Looked(look) => match look {
-                Look::Absent => {
-                    tracing::warn!("the container is gone and its client is still there");
-                    Some(Input::ContainerGone)
+            Done::Looked(look) => {
+                self.doubt.answered();
+                match look {
+                    Look::Absent => {
+                        tracing::warn!("the container is gone and its client is still there");
+                        Some(Input::ContainerGone)
+                    }
+                    Look::Ours { .. } | Look::Foreign { .. } | Look::Unknown { .. } => None,
                 }
-                Look::Ours { .. } | Look::Foreign { .. } | Look::Unknown { .. } => None,
-            },
+            }
             Done::Removed { outcome, streams, took } => {
                 self.removed(outcome, streams, took);
                 Some(Input::Removed)
@@ -326,6 +331,7 @@ impl Driver {
             return None;
         }
         tracing::error!("a task of the controller failed: {error}");
+        self.doubt.answered();
         match self.machine.state() {
             State::Preparing => {
                 self.host_error = Some(HostError::new(None, "prepare", format!("{error}"), "this is a bug: report it"));
@@ -365,12 +371,10 @@ impl Driver {
     fn link_said(&mut self, event: Option<LinkEvent>) {
         match event {
             Some(LinkEvent::Event(event)) => {
-                let over = matches!(event.body, EventBody::Finished { .. });
+                self.doubt.settle();
                 self.told.apply(&event);
+                self.ask_for_container();
                 self.show();
-                if over {
-                    self.ask_for_container();
-                }
             }
             Some(LinkEvent::Connected { peer, .. }) => {
                 tracing::debug!("status stream of agent {} connected", peer.version);
@@ -380,6 +384,7 @@ impl Driver {
             }
             Some(LinkEvent::Lost { reason } | LinkEvent::Ended { reason }) => {
                 tracing::debug!("status stream: {reason}");
+                self.doubt.raise(Instant::now());
                 self.ask_for_container();
             }
             Some(LinkEvent::Waiting { reason }) => tracing::debug!("status stream: {reason}"),
@@ -389,16 +394,20 @@ impl Driver {
         }
     }
 
-    /// A lost link decides nothing: it is a reason to ask. At most one question in two seconds.
+    /// Asks whether the container is still there, where there is a reason to: a lost stream, or the agent's last word.
     fn ask_for_container(&mut self) {
-        let recently = self.last_look.is_some_and(|at| at.elapsed() < Duration::from_secs(2));
-        if recently || self.machine.state() != State::Running || !self.trial.own.runtime.is_container() {
+        if self.machine.state() != State::Running || !self.trial.own.runtime.is_container() {
             return;
         }
+        let now = Instant::now();
+        if self.told.status.finished.is_some() {
+            self.doubt.raise(now);
+        }
         let Some(prepared) = &self.prepared else { return };
-        self.last_look = Some(Instant::now());
-        let (runtime, limit) = (Arc::clone(&prepared.runtime), self.timings.query_call);
-        self.jobs.spawn(async move { Done::Looked(runtime.look(limit).await) });
+        if self.doubt.ask(now) {
+            let (runtime, limit) = (Arc::clone(&prepared.runtime), self.timings.query_call);
+            self.jobs.spawn(async move { Done::Looked(runtime.look(limit).await) });
+        }
     }
 
     async fn take(&mut self, input: Input) {
@@ -671,6 +680,8 @@ impl Driver {
 
     async fn die(&mut self) {
         let Some(stop) = self.first_stop else { return };
+        // A job that is given up here ends its client; nobody would once this process is gone.
+        let _ = tokio::time::timeout(Duration::from_millis(200), self.jobs.shutdown()).await;
         if let Removal::NotProven { .. } = self.seen.removal
             && let Some(prepared) = &self.prepared
         {

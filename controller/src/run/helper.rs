@@ -13,6 +13,7 @@ use proto::names::{self, RunToken};
 use super::cli::Cli;
 use super::container::Container;
 use super::prepare::Prepared;
+use super::reap;
 use super::registry::Registry;
 use super::removal::{self, Pace};
 use super::timings::Timings;
@@ -54,6 +55,18 @@ pub fn spawn(prepared: &Prepared, identity: &RunIdentity, timings: &Timings) -> 
     }
 }
 
+/// Takes the trial off the list and its small files away, once its controller is dead: that takes a moment longer than
+/// the removal may have taken. What is not forgotten here is left to the next `run` or `reap`.
+async fn forget(token: &RunToken) {
+    let Ok(registry) = Registry::open(None) else { return };
+    for _ in 0..50 {
+        if let Some(out_dir) = registry.forget_dead(token) {
+            return reap::small_files(&out_dir, token);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 /// What the helper does: removes and proves until it is done or its time is over. `true` when nothing is left.
 pub async fn run(client: &Path, container: &str, token: &RunToken, limit: Duration) -> bool {
     let runtime = Container::new(Cli::new(client), container.to_owned(), token.clone());
@@ -63,10 +76,8 @@ pub async fn run(client: &Path, container: &str, token: &RunToken, limit: Durati
     let outcome = removal::remove(&runtime, pace, until, &Timings::default()).await;
     match outcome.removal {
         Removal::Proven | Removal::NotNeeded => {
-            if let Ok(registry) = Registry::open(None) {
-                registry.forget_dead(token);
-            }
             tracing::info!("{container} is gone");
+            forget(token).await;
             true
         }
         Removal::NotProven { detail, command } => {

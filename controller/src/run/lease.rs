@@ -107,6 +107,7 @@ mod tests {
         assert_eq!(look(&path), LeaseState::Unknown);
     }
 
+    /// FS-90.
     #[test]
     fn a_child_does_not_inherit_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -266,6 +266,7 @@ mod tests {
         );
     }
 
+    /// FS-13.
     #[test]
     fn deadline_ends_the_client_before_the_container_rows_215_216() {
         let t = Timings::default();
@@ -288,6 +289,7 @@ mod tests {
         assert_eq!((state, effects), (State::Over, vec![Effect::Die]));
     }
 
+    /// FS-20.
     #[test]
     fn a_second_signal_only_shortens_the_grace() {
         let t = Timings::default();
@@ -305,6 +307,7 @@ mod tests {
     }
 
     /// Whatever came before, a signal ends in death by it, with the container's absence asked for and no GPU wait.
+    /// FS-22.
     #[test]
     fn every_state_answers_a_signal() {
         let news = [Input::Prepared, Input::Spawned, Input::ClientReaped, Input::Removed, Input::Collected];
@@ -327,6 +330,7 @@ mod tests {
     }
 
     /// A seeded walk over every input in every state: no removal while the client may live, no end without a proof.
+    /// FS-13.
     #[test]
     fn no_order_of_events_removes_before_reaping() {
         let inputs = [

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`machine`] | pure: what follows from what |
 //! | [`dispatcher`] | the one loop: picks an input, asks the machine, acts |
+//! | [`doubt`] | pure: when to ask whether the container is still there |
 //! | [`signals`] | SIGTERM, SIGHUP, SIGINT, the parent's end, and the hour of death |
 //! | [`runtime`], [`container`], [`process`], [`cli`] | what holds the agent, behind one trait |
 //! | [`removal`] | removing and proving absence |
+//! | [`descriptors`] | what no child inherits |
 //! | [`client`], [`output`] | the child, its streams, bounded |
 //! | [`journal`] | the agent's own files, read while it writes them |
 //! | [`reap`] | what proven-dead trials left |
@@ -21,7 +23,9 @@
 pub mod cli;
 pub mod client;
 pub mod container;
+pub mod descriptors;
 pub mod dispatcher;
+pub mod doubt;
 pub mod gather;
 pub mod helper;
 pub mod identity;

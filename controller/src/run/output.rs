@@ -149,6 +149,7 @@ mod tests {
         assert_eq!(short.text(), "x\n y");
     }
 
+    /// FS-39.
     #[test]
     fn memory_is_bounded_without_a_newline_and_without_utf8() {
         let mut captured = Captured::default();

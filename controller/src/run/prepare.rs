@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ pub async fn prepare(
         client.local(|name| std::env::var_os(name)).await?;
         client.reachable().await?;
     }
-    host::gpu(&trial, Path::new("/dev/kfd"))?;
+    host::gpu(&trial, &roots.kfd)?;
     let program = client.as_ref().map(|c| c.program.clone());
     let scope = reap::Scope { dry_run: false, patience: timings.query_call };
     let cleaned = reap::clean(&registry, program.as_slice(), scope, &timings).await;

@@ -249,6 +249,7 @@ async fn labelled(cli: &Cli, known: &[String], scope: Scope, timings: &Timings, 
 mod tests {
     use super::*;
 
+    /// FS-17.
     #[test]
     fn labels_of_another_user_or_of_nobody_are_passed_over() {
         let line = |uid: &str| format!("t-1\t7-1\t{uid}\tboot\t4026531836\t7\t4711\t/out");

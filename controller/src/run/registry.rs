@@ -144,12 +144,12 @@ impl Registry {
         found
     }
 
-    /// Takes a trial off the list if its controller is proven dead.
-    pub fn forget_dead(&self, token: &RunToken) {
-        let dead = |f: &&Found| f.entry.token == token.as_str() && f.life == Life::Dead;
-        if let Some(found) = self.entries().iter().find(dead) {
-            let _ = found.forget();
-        }
+    /// Takes a trial off the list if its controller is proven dead, and returns where its files lie.
+    pub fn forget_dead(&self, token: &RunToken) -> Option<PathBuf> {
+        let dead = |f: &Found| f.entry.token == token.as_str() && f.life == Life::Dead;
+        let found = self.entries().into_iter().find(dead)?;
+        found.forget().ok()?;
+        Some(found.entry.out_dir)
     }
 
     fn read(path: &Path) -> Option<Found> {
@@ -226,6 +226,7 @@ mod tests {
         }
     }
 
+    /// FS-17.
     #[test]
     fn dead_is_proven_or_it_is_unknown() {
         for (process, locked, lease, life) in [

@@ -287,6 +287,7 @@ mod tests {
         assert_eq!(runtime.orders(), []);
     }
 
+    /// FS-09.
     #[tokio::test(start_paused = true)]
     async fn a_daemon_that_refuses_is_no_proof_row_217_fs14() {
         let refused = RemoveAnswer::Failed { code: Some(1), words: "Cannot connect to the Docker daemon".into() };
@@ -300,6 +301,7 @@ mod tests {
         assert!(matches!(outcome.removal, Removal::NotProven { .. }), "exit 0 alone proves nothing: {outcome:?}");
     }
 
+    /// FS-14.
     #[tokio::test(start_paused = true)]
     async fn a_signal_shortens_a_removal_that_hangs() {
         let hung = RemoveAnswer::Failed { code: None, words: "no answer".into() };

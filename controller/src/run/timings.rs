@@ -75,13 +75,15 @@ pub const PASSES_UNREAPED: u32 = 3;
 pub struct Roots {
     /// `/sys`
     pub sysfs: PathBuf,
+    /// `/dev/kfd`: there is a GPU that may be used
+    pub kfd: PathBuf,
     /// Registry of living trials; `None` is the place of design section 6.
     pub registry: Option<PathBuf>,
 }
 
 impl Default for Roots {
     fn default() -> Self {
-        Self { sysfs: PathBuf::from("/sys"), registry: None }
+        Self { sysfs: PathBuf::from("/sys"), kfd: PathBuf::from("/dev/kfd"), registry: None }
     }
 }
 
@@ -103,6 +105,7 @@ mod tests {
         assert_eq!([ms(t.signal_remove), ms(t.signal_death), ms(t.helper)], [3600, 3900, 180_000]);
         // Three bounded calls and the pauses between them fit into the whole.
         assert!(t.remove_total >= t.remove_call * PASSES_UNREAPED + t.remove_spacing * 2);
-        assert_eq!(Roots::default().sysfs, PathBuf::from("/sys"));
+        let roots = Roots::default();
+        assert_eq!((roots.sysfs, roots.kfd), (PathBuf::from("/sys"), PathBuf::from("/dev/kfd")));
     }
 }

@@ -79,31 +79,36 @@ fn devices(sysfs: &Path) -> Vec<PathBuf> {
     cards.into_values().filter(|device| amd(device)).collect()
 }
 
-/// The GPUs that the container could have allocated on: those of `hip_visible_devices` when every entry is plain
-/// digits, otherwise all.
-fn watched(hip_visible_devices: Option<&str>) -> Option<Vec<usize>> {
-    hip_visible_devices?
-        .split(',')
-        .map(|entry| {
-            let entry = entry.trim();
-            let digits = !entry.is_empty() && entry.bytes().all(|b| b.is_ascii_digit());
-            if digits { entry.parse().ok() } else { None }
-        })
-        .collect()
+/// Whether the container could have allocated on a GPU: those of `hip_visible_devices` when every entry is plain digits,
+/// otherwise all.
+fn watches(hip_visible_devices: Option<&str>) -> impl Fn(usize) -> bool {
+    let digits = |entry: &str| {
+        let entry = entry.trim();
+        let digits = !entry.is_empty() && entry.bytes().all(|b| b.is_ascii_digit());
+        if digits { entry.parse().ok() } else { None }
+    };
+    let only: Option<Vec<usize>> = match hip_visible_devices {
+        // An empty list shows the container no GPU.
+        Some(list) if list.trim().is_empty() => Some(Vec::new()),
+        Some(list) => list.split(',').map(digits).collect(),
+        None => None,
+    };
+    move |index| only.as_ref().is_none_or(|list| list.contains(&index))
+}
+
+/// Watched GPUs that had a reading before and have none now: nobody can say what they hold.
+fn unreadable(before: &Sample, now: &Sample, hip_visible_devices: Option<&str>) -> Vec<usize> {
+    let watched = watches(hip_visible_devices);
+    before.gpus.keys().copied().filter(|index| watched(*index) && !now.gpus.contains_key(index)).collect()
 }
 
 /// GPUs that hold more than before by the threshold or beyond. A GPU that vanished is not counted.
 pub fn held(before: &Sample, now: &Sample, hip_visible_devices: Option<&str>, threshold: u64) -> Vec<HeldGpu> {
-    let only = match hip_visible_devices {
-        // An empty list shows the container no GPU.
-        Some(list) if list.trim().is_empty() => Some(Vec::new()),
-        other => watched(other),
-    };
-    let seen = |index: &usize| only.as_ref().is_none_or(|list| list.contains(index));
+    let watched = watches(hip_visible_devices);
     before
         .gpus
         .iter()
-        .filter(|(index, _)| seen(index))
+        .filter(|(index, _)| watched(**index))
         .filter_map(|(index, gpu)| {
             let growth = now.gpus.get(index)?.used.saturating_sub(gpu.used);
             (growth >= threshold).then(|| HeldGpu {
@@ -123,9 +128,11 @@ pub async fn wait(sysfs: &Path, before: &Sample, hip_visible_devices: Option<&st
     }
     let started = tokio::time::Instant::now();
     loop {
-        let held = held(before, &sample(sysfs), hip_visible_devices, timings.gpu_held_bytes);
+        let now = sample(sysfs);
+        let held = held(before, &now, hip_visible_devices, timings.gpu_held_bytes);
         if held.is_empty() {
-            return GpuMemory::Released;
+            let blind = unreadable(before, &now, hip_visible_devices);
+            return if blind.is_empty() { GpuMemory::Released } else { GpuMemory::Unreadable(blind) };
         }
         let waited = started.elapsed();
         if waited >= timings.gpu_wait {
@@ -189,6 +196,7 @@ mod tests {
         assert_eq!((held[0].index, held[0].pci_address.as_deref()), (1, Some("0000:02:00.0")));
     }
 
+    /// FS-87.
     #[test]
     fn growth_and_watched_set_rows_244_246() {
         let dir = sysfs(&(0..6).map(|n| (n, Some("0x1002"), Some("0"))).collect::<Vec<_>>());
@@ -205,8 +213,9 @@ mod tests {
         assert_eq!(held(Some("")), [0_usize; 0]);
     }
 
-    #[test]
-    fn broken_readings_are_no_leak_and_no_crash_fs88() {
+    /// FS-88: neither a leak nor a release.
+    #[tokio::test]
+    async fn broken_readings_are_no_leak_and_no_crash_fs88() {
         let dir = sysfs(&[(0, Some("0x1002"), Some("text")), (1, Some("0x1002"), Some("")), (2, Some("0x1002"), None)]);
         assert!(sample(dir.path()).is_empty());
         assert!(sample(Path::new("/nonexistent")).is_empty());
@@ -214,8 +223,12 @@ mod tests {
         let before = sample(dir.path());
         set(&dir, 0, "gone");
         assert_eq!(held(&before, &sample(dir.path()), None, 8 * GIB), []);
+        let timings = Timings::default();
+        assert_eq!(wait(dir.path(), &before, None, &timings).await, GpuMemory::Unreadable(vec![0]));
+        assert_eq!(wait(dir.path(), &before, Some("1"), &timings).await, GpuMemory::Released);
     }
 
+    /// FS-85, FS-86.
     #[tokio::test(start_paused = true)]
     async fn waits_until_it_is_back_or_gives_up_rows_243_247() {
         let timings = Timings::default();
