@@ -98,6 +98,7 @@ pub mod controller {
 mod tests {
     use super::*;
 
+    /// FS-01.
     #[test]
     fn table_is_exact_both_ways() {
         let codes: Vec<u8> = AgentExit::ALL.iter().map(|e| e.code()).collect();

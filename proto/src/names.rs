@@ -110,6 +110,7 @@ pub const SOCKET_PATH_MAX: usize = 107;
 mod tests {
     use super::*;
 
+    /// FS-79.
     #[test]
     fn tokens_are_safe_names() {
         for bad in ["", "../x", "-rm", "a/b", "a\nb", ".x", "a b", "ä", &"a".repeat(65)] {
@@ -120,6 +121,7 @@ mod tests {
         }
     }
 
+    /// FS-70.
     #[test]
     fn step_number_only_of_own_measured_exports() {
         let token = RunToken::parse("7-1").unwrap();
@@ -137,6 +139,7 @@ mod tests {
         }
     }
 
+    /// FS-79.
     #[test]
     fn only_own_files_belong() {
         let token = RunToken::parse("7.1").unwrap();

@@ -219,6 +219,7 @@ fn row_143_and_231_one_token_needs_no_tpot() {
     }
 }
 
+/// FS-59, FS-60, FS-62.
 #[test]
 fn rows_91_to_95_and_228_counters() {
     let plain = plain(Dataset::Random, 128, true);
@@ -285,6 +286,7 @@ fn row_229_shortfall_and_no_ttft() {
     both("229", &plain(Dataset::Random, 128, true), &text, 55);
 }
 
+/// FS-62.
 #[test]
 fn row_230_core_metrics_are_the_hosts() {
     let expectation = plain(Dataset::Random, 128, true);

@@ -22,6 +22,7 @@ fn not_regular(result: Result<File, OpenError>, kind: &str) {
     }
 }
 
+/// FS-67, FS-68.
 #[test]
 fn only_regular_files() {
     let dir = tempfile::tempdir().unwrap();
@@ -63,6 +64,7 @@ fn only_regular_files() {
     fs::rename(&moved, dir.path()).unwrap();
 }
 
+/// FS-68.
 #[test]
 fn a_fifo_with_a_writer_is_no_export() {
     let dir = tempfile::tempdir().unwrap();
@@ -72,6 +74,7 @@ fn a_fifo_with_a_writer_is_no_export() {
     not_regular(open(&path), "a FIFO");
 }
 
+/// FS-65.
 #[test]
 fn a_sparse_terabyte_ends_at_once() {
     let dir = tempfile::tempdir().unwrap();

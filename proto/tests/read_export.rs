@@ -89,6 +89,7 @@ fn empty_object_and_absent_keys() {
     assert!(export.scalars.is_empty());
 }
 
+/// FS-63.
 #[test]
 fn refuses_what_is_not_one_object() {
     assert!(matches!(parse(""), Err(ReadError::Empty)));
@@ -175,6 +176,7 @@ fn accepts_every_form_of_value() {
     assert_eq!(export.scalar("g"), Some(Scalar::Integer(0)));
 }
 
+/// FS-62.
 #[test]
 fn bare_words_are_no_figures() {
     let export =
@@ -186,6 +188,7 @@ fn bare_words_are_no_figures() {
     assert_eq!(judged.output_lens, OutputLens::Invalid("entry 1 is NaN, not a whole number of tokens".into()));
 }
 
+/// FS-62.
 #[test]
 fn numbers_beyond_a_double_are_no_figures() {
     let many = "7".repeat(401);
@@ -253,6 +256,7 @@ fn judged_values_of_other_types_say_what_stands_there() {
     assert_eq!(cut.completed, Counter::NotInteger(format!("the string \"{}\u{fffd}\"...", "x".repeat(31))));
 }
 
+/// FS-61.
 #[test]
 fn a_judged_key_stands_once() {
     for key in JUDGED {
@@ -334,6 +338,7 @@ fn names_of_figures_have_a_budget() {
     assert!(read(text.as_bytes()).unwrap().scalars.is_empty());
 }
 
+/// FS-63.
 #[test]
 fn invalid_utf8_anywhere() {
     let bad: [&[u8]; 7] =
@@ -351,6 +356,7 @@ fn invalid_utf8_anywhere() {
     refused(b"{\"a\":x\xff", "expected a value at byte 5");
 }
 
+/// FS-64.
 #[test]
 fn ten_million_brackets() {
     for bracket in ["[", "{\"a\":"] {
@@ -386,6 +392,7 @@ fn errors_of_the_source_pass_through() {
     assert!(matches!(&error, ReadError::Io(inner) if inner.to_string() == "the disk is gone"), "{error}");
 }
 
+/// FS-65.
 #[test]
 fn large_files_hash_on_the_side_and_never_end_early() {
     // Several times what is in flight, with texts beyond ASCII that straddle chunks.

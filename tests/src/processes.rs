@@ -184,6 +184,7 @@ impl Drop for Guarded {
 mod tests {
     use super::*;
 
+    /// FS-89.
     #[test]
     fn the_guard_ends_what_left_the_group() {
         let script = "(setsid sleep 300 &) ; trap '' TERM; sleep 300";

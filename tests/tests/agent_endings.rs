@@ -44,6 +44,7 @@ fn server_and_bench_start_with_no_signal_blocked() {
     }
 }
 
+/// FS-26.
 #[test]
 fn rows_97_98_every_signal_in_every_phase() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -123,7 +124,7 @@ fn fs_30_35_whoever_left_the_group_is_found() {
         ended.expect(0, &["finding process_survivors"]);
     }
     // Its engine dies and hides a worker that left the group.
-    let crash = json!({ "faults": [
+    let crash = json!({ "engine": { "ttft_ms": 1000 }, "faults": [
         { "at": { "health": 1 }, "do": { "spawn": { "session": "own_session", "orphan": true, "deaf": true } } },
         { "at": { "step": { "kind": "measured", "step": 1 } }, "do": { "child_exit": { "child": "engine", "signal": 9 } } },
     ]});
@@ -154,6 +155,7 @@ fn rows_101_fs_28_pid_1_reaps_and_sweeps() {
     trial(strangers).under(AS_INIT).run().expect(0, &["finding process_survivors"]);
 }
 
+/// FS-30.
 #[test]
 fn pid_1_sweeps_without_a_proc_of_its_own() {
     if !tests::needs::root("pid_1_sweeps_without_a_proc_of_its_own") {
@@ -182,10 +184,11 @@ fn fs_26_27_pid_1_hears_signals_from_its_first_moment() {
         });
         running.until_said(wait);
         let _ = kill(Pid::from_raw(init.pid), Signal::SIGTERM);
-        running.end().expect(143, &[]);
+        running.end().expect(143, &[]).never("TS_BENCH_RESULT").never("TS_BENCH_OK: step");
     }
 }
 
+/// FS-24.
 #[test]
 fn the_lease_ends_an_orphaned_trial_with_61() {
     let hang = || json!({ "bench": { "faults": [{ "on": { "kind": "measured" }, "before": ["hang"] }] } });
@@ -212,6 +215,7 @@ fn the_lease_ends_an_orphaned_trial_with_61() {
     drop(lock);
 }
 
+/// FS-30.
 #[test]
 fn the_pair_ends_what_a_killed_agent_leaves() {
     let hang = json!({ "bench": { "faults": [{ "on": { "kind": "measured" }, "before": ["hang"] }] },
@@ -225,6 +229,7 @@ fn the_pair_ends_what_a_killed_agent_leaves() {
     running.end().expect(137, &[]);
 }
 
+/// FS-32.
 #[test]
 fn a_killed_parent_of_the_pair_is_an_ordered_end() {
     let hang = json!({ "bench": { "faults": [{ "on": { "kind": "measured" }, "before": ["hang"] }] } });
@@ -235,6 +240,7 @@ fn a_killed_parent_of_the_pair_is_an_ordered_end() {
     ended.expect(137, &["received SIGTERM; aborting bench", "server exited cleanly on SIGTERM"]);
 }
 
+/// FS-41.
 #[test]
 fn a_closed_stdout_changes_nothing() {
     let ended = trial(json!({})).under(&["sh", "-c", "\"$0\" | head -c 1 >/dev/null; exit 0"]).run();
@@ -243,12 +249,17 @@ fn a_closed_stdout_changes_nothing() {
     assert_eq!(proto::marker::Markers::parse(&markers).result, Some(proto::marker::Outcome::Pass));
 }
 
+/// FS-77.
 #[test]
 fn fs_43_children_see_an_end_of_input_and_no_secret() {
     let ended = trial(json!({})).set("TS_GRPC_TOKEN", "canary-of-mine").run();
     ended.expect(0, &[]);
     let journal = std::fs::read_to_string(ended.folder.path().join("journal.jsonl")).expect("a journal");
     assert!(!journal.contains("canary-of-mine") && !ended.stdout.contains("canary-of-mine"));
+    for role in ["orchestrator", "bench"] {
+        let started = ended.journal().into_iter().find(|note| note["role"] == role && note["event"] == "start");
+        assert_eq!(started.expect(role)["stdin"], json!("/dev/null"), "{role}");
+    }
     for entry in walk(&ended.folder.path().join("out")) {
         assert!(
             !String::from_utf8_lossy(&std::fs::read(&entry).expect("a file")).contains("canary-of-mine"),

@@ -68,12 +68,23 @@ fn row_77_never_healthy() {
     assert!(started.elapsed() >= std::time::Duration::from_millis(300), "six short seconds");
 }
 
+/// FS-47, FS-48, FS-52.
 #[test]
 fn rows_78_to_80_health_and_generation() {
     trial(json!({ "control": { "health_generate": { "sequence": [503] } } }))
         .run()
         .expect(52, &["health_generate_unhealthy"])
         .never("TS_BENCH_STEP_START");
+    // FS-52: health that flaps after its first 200 is not asked again; generation has a budget of its own.
+    let flaps = json!({ "sequence": [200, 503, 200, 503] });
+    let busy = json!({ "sequence": [503, 503, 503, 503, 503, 200] });
+    trial(json!({ "control": { "health": flaps, "health_generate": busy } }))
+        .run()
+        .expect(0, &["TS_BENCH_RESULT: pass"]);
+    let never = json!({ "sequence": [503] });
+    trial(json!({ "control": { "health": flaps, "health_generate": never } }))
+        .run()
+        .expect(52, &["health_generate_unhealthy"]);
     let late: Vec<u16> = [503; 9].into_iter().chain([200]).collect();
     trial(json!({ "control": { "health_generate": { "sequence": late } } }))
         .run()
@@ -86,6 +97,7 @@ fn rows_78_to_80_health_and_generation() {
     }
 }
 
+/// FS-48.
 #[test]
 fn row_78_a_hanging_answer_is_bounded() {
     trial(json!({ "control": { "health_generate": { "sequence": ["hang"] } } }))
@@ -108,6 +120,7 @@ fn row_81_bench_fails() {
     assert_eq!(ended.count("TS_BENCH_STEP_START"), 1);
 }
 
+/// FS-36.
 #[test]
 fn rows_82_83_step_deadline() {
     let hang = |before: Value| bench(json!([measured(1, json!({ "before": before }))]));
@@ -119,8 +132,13 @@ fn rows_82_83_step_deadline() {
         .time("bench_kill_after", 300)
         .run();
     ended.expect(53, &["step 1 timed out after 20s", "server exited cleanly on SIGTERM"]);
+    let journal = ended.journal();
+    let heard: Vec<_> = journal.iter().filter(|n| n["role"] == "orchestrator" && n["event"] == "signal").collect();
+    let killed = journal.iter().filter(|n| n["role"] == "bench").filter_map(|n| n["at_ns"].as_i64()).max();
+    assert!(heard.len() == 1 && heard[0]["at_ns"].as_i64() > killed, "{heard:?}, the bench's last word at {killed:?}");
 }
 
+/// FS-69.
 #[test]
 fn rows_84_85_no_export() {
     for fault in [json!({ "place": "nothing" }), json!({ "bytes": ["empty"] })] {
@@ -139,6 +157,7 @@ fn rows_84_85_no_export() {
         .never("TS_BENCH_STEP_START");
 }
 
+/// FS-59.
 #[test]
 fn row_86_warmup_shortfall() {
     trial(bench(json!([warmup(json!({ "document": [{ "short": 1 }] }))])))
@@ -147,6 +166,7 @@ fn row_86_warmup_shortfall() {
         .never("TS_BENCH_STEP_START");
 }
 
+/// FS-59.
 #[test]
 fn rows_87_to_90_the_last_bad_step_decides() {
     let short = |step| measured(step, json!({ "document": [{ "short": 1 }] }));
@@ -166,6 +186,7 @@ fn rows_87_to_90_the_last_bad_step_decides() {
     }
 }
 
+/// FS-60, FS-66, FS-68.
 #[test]
 fn rows_91_to_95_exports() {
     let set = |value: Value| json!({ "document": [{ "set": value }] });

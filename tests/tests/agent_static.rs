@@ -20,6 +20,7 @@ fn shipped(test: &str) -> Option<(PathBuf, PathBuf)> {
     None
 }
 
+/// FS-46, FS-74.
 #[test]
 fn a_trial_in_an_empty_root_as_any_uid() {
     let test = "a_trial_in_an_empty_root_as_any_uid";
@@ -59,6 +60,7 @@ fn a_trial_in_an_empty_root_as_any_uid() {
     assert!(inside("ts-out/bench.t1.step1.json").is_file());
 }
 
+/// FS-02.
 #[test]
 fn it_is_small_and_static() {
     let Some((agent, _)) = shipped("it_is_small_and_static") else { return };

@@ -181,6 +181,7 @@ fn the_last_bad_file_decides_the_agents_status() {
     }
 }
 
+/// FS-63, FS-64.
 #[test]
 fn files_that_are_no_exports() {
     let folder = tempfile::tempdir().unwrap();

@@ -53,6 +53,7 @@ fn docker(args: &[&str]) -> String {
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 
+/// FS-07, FS-42, FS-82.
 #[test]
 fn the_real_client_understands_every_option() {
     if !needs::docker("the_real_client_understands_every_option") {

@@ -37,6 +37,7 @@ fn a_sound_trial_passes_in_a_container() {
     assert_gone(&ended.controlled);
 }
 
+/// FS-72.
 #[test]
 fn a_container_has_its_name_labels_and_user() {
     if !able("a_container_has_its_name_labels_and_user") {
@@ -57,6 +58,7 @@ fn a_container_has_its_name_labels_and_user() {
     assert_gone(&ended.controlled);
 }
 
+/// FS-22.
 #[test]
 fn signals_remove_the_container_rows_218_219() {
     if !able("signals_remove_the_container_rows_218_219") {
@@ -147,6 +149,7 @@ fn reap_removes_what_a_killed_controller_left_fs_24() {
     assert_gone(&ended.controlled);
 }
 
+/// FS-24.
 #[test]
 fn the_lease_ends_a_container_whose_controller_was_killed() {
     if !able("the_lease_ends_a_container_whose_controller_was_killed") {
@@ -159,6 +162,7 @@ fn the_lease_ends_a_container_whose_controller_was_killed() {
     until("the agent's own end", || ended.controlled.containers().is_empty().then_some(()));
 }
 
+/// FS-05.
 #[test]
 fn what_the_host_lacks_is_69() {
     if !able("what_the_host_lacks_is_69") {

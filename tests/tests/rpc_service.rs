@@ -134,6 +134,7 @@ async fn raw(path: &Path) -> AgentClient<Channel> {
     AgentClient::new(endpoint.connect_with_connector(connector).await.unwrap())
 }
 
+/// FS-58.
 #[tokio::test]
 async fn a_link_waits_for_the_agent_follows_it_and_sees_its_end() {
     let mut trial = Trial::new(Limits::default());
@@ -313,6 +314,7 @@ async fn another_contract_version_is_told_in_words_and_served() {
     }
 }
 
+/// FS-53.
 #[tokio::test]
 async fn over_tcp_every_call_needs_the_secret() {
     let mut trial = Trial::new(Limits::default());
@@ -361,6 +363,7 @@ async fn over_tcp_every_call_needs_the_secret() {
     }
 }
 
+/// FS-57.
 #[tokio::test]
 async fn logs_are_the_bytes_on_disk_however_long_a_line() {
     let mut trial = Trial::new(Limits::default());
@@ -446,6 +449,7 @@ async fn a_lease_is_refused_where_the_kernel_holds_it() {
     assert!(trial.commands.try_recv().is_err());
 }
 
+/// FS-55.
 #[tokio::test]
 async fn a_path_too_long_for_a_socket_address_is_reached_all_the_same() {
     let mut trial = Trial::new(Limits::default());
@@ -457,6 +461,7 @@ async fn a_path_too_long_for_a_socket_address_is_reached_all_the_same() {
     assert_eq!(status.token, "7-1");
 }
 
+/// FS-56.
 #[tokio::test]
 async fn a_peer_that_never_answers_is_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();

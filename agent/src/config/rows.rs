@@ -133,6 +133,7 @@ fn rows_30_to_35_arrays() {
     assert_eq!(args[args.len() - 2..], ["--extra-body", "{\"a\": 1}"], "row 35");
 }
 
+/// FS-51.
 #[test]
 fn rows_36_to_52_owned_flags() {
     refused(
@@ -344,6 +345,7 @@ fn the_order_of_a6_decides_the_message() {
     }
 }
 
+/// FS-53, FS-79.
 #[test]
 fn variables_of_our_own() {
     assert_eq!((plan(&[]).lease_sec, plan(&[]).lease_named, plan(&[]).generate_probe), (20, false, false));

@@ -67,6 +67,7 @@ mod tests {
         assert_eq!(split(100, &bytewise), whole);
     }
 
+    /// FS-39.
     #[test]
     fn no_newline_is_split_at_the_bound() {
         let lines = split(4, &[b"abcdefghij\nk"]);

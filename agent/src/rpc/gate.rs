@@ -99,6 +99,7 @@ mod tests {
     use super::*;
     use hyper::http::HeaderValue;
 
+    /// FS-53.
     #[test]
     fn only_the_exact_secret_opens() {
         let secret = Secret::new("s3cret");

@@ -198,6 +198,7 @@ mod tests {
         Address::Unix(path.to_owned())
     }
 
+    /// FS-54.
     #[test]
     fn mode_is_0600_and_the_end_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -221,6 +222,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
 
+    /// FS-55.
     #[test]
     fn a_long_path_gets_a_short_socket_and_a_link() {
         let dir = tempfile::tempdir().unwrap();

@@ -141,6 +141,7 @@ mod tests {
         assert_eq!(parse_table(v6).iter().map(|s| s.loopback).collect::<Vec<_>>(), [false, true, true]);
     }
 
+    /// FS-49, FS-51.
     #[test]
     fn a_real_listener_is_found_and_judged() {
         let proc = Path::new("/proc");

@@ -85,6 +85,7 @@ pub fn child_environment(own: impl IntoIterator<Item = (OsString, OsString)>) ->
 mod tests {
     use super::*;
 
+    /// FS-45.
     #[test]
     fn children_get_no_secret_and_reach_loopback() {
         let env = |pairs: &[(&str, &str)]| {

@@ -676,6 +676,7 @@ fn last_lines(path: &PathBuf) -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// FS-39.
     #[test]
     fn tails_are_forty_lines_of_any_log() {
         let dir = tempfile::tempdir().unwrap();
@@ -690,6 +691,7 @@ mod tests {
         assert_eq!(last_lines(&path)[0].len(), 2000);
     }
 
+    /// FS-50.
     #[test]
     fn a_bind_failure_names_the_third_port() {
         let lines = |text: &str| text.lines().map(|l| l.as_bytes().to_vec()).collect::<Vec<_>>();
@@ -698,6 +700,7 @@ mod tests {
         assert_eq!(bind_hint(&lines("a\nb")), None);
     }
 
+    /// FS-69.
     #[test]
     fn old_exports_go_and_folders_are_an_error() {
         let dir = tempfile::tempdir().unwrap();

@@ -237,6 +237,7 @@ mod tests {
         }
     }
 
+    /// FS-47.
     #[tokio::test]
     async fn only_the_asked_server_counts() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};

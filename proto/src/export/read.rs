@@ -427,6 +427,7 @@ fn whole(number: &Number<'_>) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// FS-65.
     #[test]
     fn a_file_that_grows_for_ever_ends() {
         struct Endless;

@@ -311,6 +311,7 @@ fn the_read_back_is_tried_three_times() {
     assert_eq!(exit_of(machine.state()), Some(AgentExit::RolloutSamplingBackendUnverified));
 }
 
+/// FS-36.
 #[test]
 fn a_bench_has_sixty_seconds_at_its_deadline_and_five_on_a_signal() {
     let mut late = machine(State::Running(StepId::Measured(1)));
