@@ -19,12 +19,15 @@ pub struct Campaign {
     /// Where the prompts come from.
     pub corpus: Corpus,
     /// The sides of the comparison, in the order of odd rounds.
+    #[schemars(length(min = 1))]
     pub arms: Vec<Arm>,
     /// Concurrencies, in the order of odd rounds. Knob `RUNGS`.
     #[serde(default = "default::rungs")]
+    #[schemars(length(min = 1), inner(range(min = 1)))]
     pub rungs: Vec<u32>,
     /// Passes; even ones run arms and rungs in reverse. Knob `ROUNDS`.
     #[serde(default = "default::rounds")]
+    #[schemars(range(min = 1))]
     pub rounds: u32,
     /// What the client asks for.
     #[serde(default)]
@@ -554,6 +557,35 @@ mod tests {
         assert_eq!((client.profile, campaign.boot), (Profile::Variadic, Boot::Cell));
         assert_eq!((campaign.most_prompts(), campaign.top_rung(), campaign.warmup(1)), (136, 8, 4));
         assert!(campaign.arms[1].is_running() && !campaign.arms[0].is_running());
+    }
+
+    #[test]
+    fn the_schema_takes_what_the_reader_takes() {
+        let schema = schemars::schema_for!(Campaign).to_value();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let good =
+            serde_json::json!({"corpus": {"file": "c.json"}, "arms": [{"name": "A", "url": "http://127.0.0.1:1"}]});
+        let full = serde_json::to_value(parse(SMALL, &[]).unwrap()).unwrap();
+        for campaign in [&good, &full] {
+            let errors: Vec<String> = validator.iter_errors(campaign).map(|error| error.to_string()).collect();
+            assert!(errors.is_empty(), "{errors:?}");
+            assert!(parse(&campaign.to_string(), &[]).is_ok());
+        }
+        for (pointer, bad) in [
+            ("/arms", serde_json::json!([])),
+            ("/corpus", serde_json::json!({})),
+            ("/arms/0/name", serde_json::json!(1)),
+            ("/arms/0/probe", serde_json::json!({"num_prompts": 4})),
+            ("/rungs", serde_json::json!([0])),
+            ("/rounds", serde_json::json!(0)),
+            ("/boot", serde_json::json!("never")),
+            ("/colour", serde_json::json!("red")),
+        ] {
+            let mut value = full.clone();
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            value.pointer_mut(parent).unwrap()[key] = bad;
+            assert!(!validator.is_valid(&value) && parse(&value.to_string(), &[]).is_err(), "{pointer}");
+        }
     }
 
     #[test]

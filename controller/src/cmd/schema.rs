@@ -11,7 +11,7 @@ use crate::schemas;
 /// Arguments of `controller schema`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// config, result, plan, recipe, record, report, baseline-record or event
+    /// config, result, plan, recipe, campaign, record, report, baseline-record or event
     #[arg(value_name = "DOCUMENT")]
     document: String,
     /// markdown: the table of configuration keys
@@ -37,6 +37,7 @@ pub fn main(args: &Args) -> ExitCode {
         ("result", Format::Json) => json(crate::result::document::schema().to_value()),
         ("plan", Format::Json) => json(schemars::schema_for!(crate::launch::plan::Plan).to_value()),
         ("recipe", Format::Json) => json(schemas::recipe()),
+        ("campaign", Format::Json) => json(schemars::schema_for!(crate::campaign::file::Campaign).to_value()),
         ("record", Format::Json) => json(schemas::record()),
         ("report", Format::Json) => json(crate::report::document::schema().to_value()),
         ("baseline-record", Format::Json) => json(schemars::schema_for!(crate::baseline::record::RunRecord).to_value()),
@@ -47,7 +48,7 @@ pub fn main(args: &Args) -> ExitCode {
         }
         (other, Format::Json) => {
             eprintln!(
-                "controller schema: no schema {other:?}; write config, result, plan, recipe, record, report, baseline-record or event"
+                "controller schema: no schema {other:?}; write config, result, plan, recipe, campaign, record, report, baseline-record or event"
             );
             return ExitCode::from(status::USAGE);
         }
