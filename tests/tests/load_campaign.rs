@@ -1,5 +1,4 @@
 //! `controller campaign` with real servers, a real client and real signals.
-//! Part of `make test-long` only.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -88,9 +87,6 @@ fn leg(path: &Path) -> Value {
 
 #[test]
 fn a_campaign_runs_in_its_order_and_a_rerun_runs_only_what_is_missing() {
-    if !tests::needs::long() {
-        return;
-    }
     let bed = Bed::new(2);
     let campaign = bed.campaign(&[bed.arm(0, "THEIRS", FAST), bed.arm(1, "OURS", FAST)]);
     let output = bed.run(&campaign);
@@ -129,9 +125,6 @@ fn a_campaign_runs_in_its_order_and_a_rerun_runs_only_what_is_missing() {
 
 #[test]
 fn a_failing_server_fails_its_legs_and_nothing_else() {
-    if !tests::needs::long() {
-        return;
-    }
     let bed = Bed::new(2);
     let dies = r#"{"engine":{"ttft_ms":2,"itl_ms":1},"startup":{"ms":0},"faults":[{"at":{"request":3},"do":{"exit":{"code":3}}}]}"#;
     let mut campaign = bed.campaign(&[bed.arm(0, "GOOD", FAST), bed.arm(1, "BAD", dies)]);
@@ -149,9 +142,6 @@ fn a_failing_server_fails_its_legs_and_nothing_else() {
 
 #[test]
 fn a_signal_ends_it_without_a_server_left_and_it_goes_on_later() {
-    if !tests::needs::long() {
-        return;
-    }
     let bed = Bed::new(1);
     let slow = r#"{"engine":{"ttft_ms":600000},"startup":{"ms":0}}"#;
     let mut campaign = bed.campaign(&[bed.arm(0, "A", slow)]);
@@ -170,9 +160,6 @@ fn a_signal_ends_it_without_a_server_left_and_it_goes_on_later() {
 
 #[test]
 fn a_failed_probe_sets_the_fallback_for_all_legs() {
-    if !tests::needs::long() {
-        return;
-    }
     let bed = Bed::new(1);
     let fails = r#"{"startup":{"ms":0},"requests":[{"every":1,"do":{"status":500}}]}"#;
     let mut arm = bed.arm(0, "A", fails);
@@ -187,9 +174,6 @@ fn a_failed_probe_sets_the_fallback_for_all_legs() {
 
 #[test]
 fn what_cannot_run_says_so_before_anything_is_started() {
-    if !tests::needs::long() {
-        return;
-    }
     let bed = Bed::new(1);
     let good = bed.campaign(&[bed.arm(0, "A", FAST)]);
     let with = |key: &str, value: Value| {
@@ -220,9 +204,6 @@ fn what_cannot_run_says_so_before_anything_is_started() {
 
 #[test]
 fn a_stranger_on_the_port_is_not_measured() {
-    if !tests::needs::long() {
-        return;
-    }
     let bed = Bed::new(1);
     let _stranger = std::net::TcpListener::bind(("127.0.0.1", bed.ports[0].number())).unwrap();
     let mut campaign = bed.campaign(&[bed.arm(0, "A", FAST)]);

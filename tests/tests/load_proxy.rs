@@ -1,5 +1,4 @@
 //! `agent load` through a real HTTP proxy that nobody here wrote: nginx, buffering on and off.
-//! Part of `make test-long` only.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -57,9 +56,6 @@ fn leg(dir: &Path, url: &str, profile: &str) -> Value {
 
 #[test]
 fn nginx_in_between_changes_nothing_that_is_counted() {
-    if !tests::needs::long() {
-        return;
-    }
     if Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_err() {
         return needs::skip("nginx_in_between_changes_nothing_that_is_counted", "nginx is not installed");
     }
