@@ -1,5 +1,7 @@
 //! Holds a run against bounds. A breach fails the run; the observation stays in its record like any other.
 
+use proto::limits::BenchTool;
+
 use super::file::{BaselineFile, FileError};
 use super::record::{CellState, EntryRecord, RunRecord};
 
@@ -62,10 +64,11 @@ pub fn check(record: &RunRecord, file: &BaselineFile, path: &str, scope: &[Strin
             rows.push(row(name, "", Verdict::Skip, reason));
             continue;
         }
-        let tool = run.fingerprint.get("bench_tool").cloned().flatten();
-        if let (Some(blessed), Some(tool)) = (&entry.bench_tool, &tool)
-            && blessed != tool
-        {
+        // Whoever names no tool had the default one.
+        let or_default = |tool: Option<&String>| tool.map_or(BenchTool::Tokenspeed.as_str(), String::as_str).to_owned();
+        let tool = or_default(run.fingerprint.get("bench_tool").and_then(Option::as_ref));
+        let blessed = or_default(entry.bench_tool.as_ref());
+        if blessed != tool {
             let reason =
                 format!("bench_tool_differs: blessed with {blessed}, measured with {tool}; no bound crosses tools");
             rows.push(row(name, "", Verdict::Fail, &reason));

@@ -401,6 +401,14 @@ fn no_bound_crosses_tools() {
     let file = blessed(&tpot_nights(), &["median_tpot_ms"]);
     let mut native = entry(&[("baseline", cell(&[("median_tpot_ms", 1.9)]))]);
     native.fingerprint.insert("bench_tool".to_owned(), Some("native".to_owned()));
-    let rows = checked(&file, &run(50, &[("A", native)]));
+    let native = run(50, &[("A", native)]);
+    let rows = checked(&file, &native);
     assert!(rows.len() == 1 && rows[0].verdict == Verdict::Fail && rows[0].reason.starts_with("bench_tool_differs"));
+    // Bounds from before the tool was written down are the default tool's, and so is a run that names none.
+    let bound = json!({"median_tpot_ms": {"policy": "max", "value": 2.0}});
+    let text = json!({"entries": {"A": {"cells": {"baseline": {"metrics": bound}}}}});
+    let old = BaselineFile::parse(&text.to_string()).unwrap();
+    assert!(checked(&old, &native).iter().any(|row| row.reason.starts_with("bench_tool_differs")));
+    let unnamed = run(50, &[("A", EntryRecord { fingerprint: BTreeMap::new(), ..entry(&[("baseline", cell(&[]))]) })]);
+    assert!(checked(&file, &unnamed).iter().all(|row| !row.reason.starts_with("bench_tool_differs")));
 }
