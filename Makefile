@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build static test-long lint docs bench-overhead bench-audit mutants fuzz clean
+.PHONY: help demo test build static test-long lint docs bench-overhead bench-audit bench-load mutants fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ mutants: ## does a test notice when a rule is bent? (cargo-mutants; resumable; P
 
 fuzz: ## every fuzz target for SECS seconds each (600)
 	@tests/fuzz/run $(or $(SECS),600)
+
+bench-load: build ## the load client beside the real bench tool and a raw reader of the same sockets
+	@tests/bench/load
 
 clean: ## what was built
 	@cargo clean
