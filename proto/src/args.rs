@@ -68,6 +68,54 @@ pub const OWNED_BENCH: &[&str] = &[
 /// Owned as well under rollout; the second replaces the first entirely.
 pub const OWNED_BENCH_ROLLOUT: &[&str] = &["--extra-body", "--extra-request-body"];
 
+/// What the native load client takes from `bench_args` (design section 7), and whether a value follows. Everything else
+/// there is the trial's own, or belongs to the other tool.
+pub const NATIVE_EXTRAS: &[(&str, bool)] = &[
+    ("--cpus", true),
+    ("--extra-body", true),
+    ("--header", true),
+    ("--no-calibration", false),
+    ("--request-timeout", true),
+    ("--timeout", true),
+];
+
+/// An extra argument that the native load client is not given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadNative {
+    /// Not one of [`NATIVE_EXTRAS`].
+    #[error("may not hold {0:?} with the native bench tool")]
+    Unknown(String),
+    /// The flag stands without a value.
+    #[error("{0} is given without a value")]
+    NoValue(&'static str),
+    /// Rollout makes the body.
+    #[error("may not set --extra-body: under rollout the body is made from rollout_samples, temperature and top_p")]
+    Body,
+}
+
+impl BadNative {
+    /// What may be written.
+    pub const HINT: &str = "it takes --cpus, --extra-body, --header, --no-calibration, --request-timeout and --timeout; \
+         a flag of `tokenspeed bench serve` goes with bench_tool: tokenspeed";
+}
+
+/// Judges `bench_args` under `bench_tool: native`, one rule for both sides.
+pub fn check_native(extras: &[String], rollout: bool) -> Result<(), BadNative> {
+    let mut words = extras.iter();
+    while let Some(word) = words.next() {
+        let (option, inline) = word.split_once('=').map_or((word.as_str(), false), |(head, _)| (head, true));
+        let known = NATIVE_EXTRAS.iter().find(|(flag, takes)| *flag == option && (*takes || !inline));
+        let Some((flag, takes)) = known else { return Err(BadNative::Unknown(option.to_owned())) };
+        if rollout && *flag == "--extra-body" {
+            return Err(BadNative::Body);
+        }
+        if *takes && !inline && words.next().is_none() {
+            return Err(BadNative::NoValue(flag));
+        }
+    }
+    Ok(())
+}
+
 /// An extra argument that would shadow a flag of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shadow {
@@ -161,6 +209,26 @@ pub fn drain_range(teardown_grace_sec: u64) -> std::ops::RangeInclusive<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_native_client_takes_few_extras() {
+        let check =
+            |words: &[&str], rollout| check_native(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>(), rollout);
+        for good in [
+            &[][..],
+            &["--no-calibration", "--header", "Connection=close", "--timeout=5"],
+            &["--extra-body", "{\"ignore_eos\": false}", "--cpus", "--odd"],
+        ] {
+            assert_eq!(check(good, false), Ok(()), "{good:?}");
+        }
+        for bad in ["--ready-check-timeout-sec", "--seed", "--num-prompts=4", "--time", "--no-calibration=1", "x", "--"]
+        {
+            assert!(matches!(check(&[bad, "4"], false), Err(BadNative::Unknown(_))), "{bad}");
+        }
+        assert_eq!(check(&["--header"], false), Err(BadNative::NoValue("--header")));
+        assert_eq!(check(&["--extra-body={}"], true), Err(BadNative::Body));
+        assert!(NATIVE_EXTRAS.iter().all(|(flag, _)| BadNative::HINT.contains(flag)));
+    }
 
     fn words(list: &[&str]) -> Vec<String> {
         list.iter().map(|s| (*s).to_owned()).collect()

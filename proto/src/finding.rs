@@ -11,6 +11,8 @@ pub enum FindingId {
     ToolConcurrencyCap,
     /// Streams ended early and were counted as completed.
     ShortOutputWork,
+    /// The native load client was at its own limit: its error shows in the figures.
+    ClientBound,
     /// The trial runs without a lease.
     LeaseOff,
     /// Container-only keys that the process runtime leaves out.

@@ -17,6 +17,14 @@ pub fn sample_std(values: &[f64]) -> Option<f64> {
     Some((squares / (values.len() - 1) as f64).sqrt())
 }
 
+/// Population standard deviation (n), as the engine's bench tool exports it; `None` without samples.
+#[expect(clippy::cast_precision_loss, reason = "sample counts stay far below 2^52")]
+pub fn population_std(values: &[f64]) -> Option<f64> {
+    let centre = mean(values)?;
+    let squares: f64 = values.iter().map(|v| (v - centre).powi(2)).sum();
+    Some((squares / values.len() as f64).sqrt())
+}
+
 /// Percentile of sorted samples by linear interpolation between order statistics at `(n - 1) * p / 100`
 /// (numpy's default; the variadic seed's formula). `p` in percent; `None` without samples.
 #[expect(
@@ -155,6 +163,9 @@ mod tests {
 
     #[test]
     fn deviation_is_of_the_sample() {
+        assert_eq!(population_std(&[]), None);
+        assert_eq!(population_std(&[4.0]), Some(0.0));
+        assert_eq!(population_std(&[1.0, 3.0]), Some(1.0));
         assert_eq!(sample_std(&[1.0]), None);
         assert_eq!(sample_std(&[1.0, 3.0]), Some(2.0_f64.sqrt()));
         assert_eq!(mean(&[]), None);

@@ -81,6 +81,18 @@ impl Controlled {
         docker(&["ps", "-a", "--no-trunc", "--filter", &filter, "--format", "{{.Names}} {{.State}}"])
     }
 
+    /// With more changes.
+    ///
+    /// # Panics
+    /// Unless the changes are an object.
+    #[must_use]
+    pub fn changed(mut self, changes: &Value) -> Self {
+        for (key, value) in changes.as_object().expect("an object of changes") {
+            self.config[key] = value.clone();
+        }
+        self
+    }
+
     /// With one more argument of `controller run`.
     #[must_use]
     pub fn arg(mut self, arg: &str) -> Self {

@@ -10,3 +10,4 @@ pub mod programs;
 pub mod server;
 pub mod sweeping;
 pub mod trial;
+pub mod words;

@@ -47,8 +47,11 @@ pub fn print_usage(stdout: &mut impl Write, error: &UsageError) {
 pub fn describe(plan: &LaunchPlan, source: &Source, tokenspeed: &std::path::Path) -> Value {
     let timings = Timings::default();
     let program = || PathBuf::from(tokenspeed);
+    // The plan shows what a trial would run; where this program cannot say its own path, its name.
+    let agent = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("agent"));
+    let bench = |step| plan.step_argv(tokenspeed, &agent, step).words();
     let steps = |total: u32, step: fn(u32) -> StepId| {
-        let argv = |n| plan.bench_argv(program(), step(n)).words();
+        let argv = |n| bench(step(n));
         json!({ "count": total, "first_argv": (total > 0).then(|| argv(1)) })
     };
     let (mut owned_serve, mut owned_bench) = (OWNED_SERVE.to_vec(), OWNED_BENCH.to_vec());
@@ -84,7 +87,7 @@ pub fn describe(plan: &LaunchPlan, source: &Source, tokenspeed: &std::path::Path
         "ports": { "gateway": plan.gateway_port, "control": plan.control_port },
         "phases": phases,
         "serve_argv": plan.serve_argv(program()).words(),
-        "bench_argv": plan.bench_argv(program(), StepId::Measured(1)).words(),
+        "bench_argv": bench(StepId::Measured(1)),
         "warmup": steps(plan.warmup_steps, StepId::Warmup),
         "measured": steps(plan.steps, StepId::Measured),
         "deadlines": {

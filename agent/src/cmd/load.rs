@@ -2,32 +2,43 @@
 //! sent because of the arguments or the corpus (spec `variadic-harness` B.1).
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ContextKind;
+use proto::limits::default;
 use serde_json::{Map, Value};
 
 use crate::load::arrival::Arrivals;
+use crate::load::export::{self, ExportPlan, Metrics, Percentiles};
 use crate::load::leg::{self, LegError};
-use crate::load::plan::{Ask, BadTarget, Endpoint, Plan, Profile, Sampling, Target};
+use crate::load::making::{Making, Material};
+use crate::load::plan::{Ask, BadTarget, Endpoint, Plan, Profile, Prompts, Sampling, Target};
+use crate::load::prompts::{self, Entry};
+use crate::load::record::PhaseName;
 
+const PROMPTS: &str = "Prompts by token count";
+const EXPORT: &str = "The export of a trial's step";
+/// Failed requests that are named in the log.
+const FAILURES_SHOWN: usize = 10;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
 /// Arguments of `agent load`.
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 #[derive(Debug, clap::Args)]
 #[command(allow_negative_numbers = true, args_override_self = true)]
 pub struct Args {
     /// Base URL, `http://HOST[:PORT][/PATH]`; HOST is an IP address or localhost
-    #[arg(long)]
-    url: String,
+    #[arg(long, required_unless_present = "make_prompts")]
+    url: Option<String>,
     /// Sent as `model`
     #[arg(long, default_value = "model")]
     model: String,
     /// Corpus file
-    #[arg(long, value_name = "FILE")]
-    dataset: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["random_input_len", "sharegpt"])]
+    dataset: Option<PathBuf>,
     /// Measured requests; warm-up is extra
     #[arg(long, default_value_t = 128)]
     num_prompts: usize,
@@ -101,12 +112,41 @@ pub struct Args {
     /// Environment variable that holds the bearer token
     #[arg(long, value_name = "NAME", help_heading = "Beyond the published client")]
     api_key_env: Option<String>,
+    /// Front of `x-request-id` of the measured requests; their index follows
+    #[arg(long, value_name = "TEXT", help_heading = "Beyond the published client")]
+    request_id_prefix: Option<String>,
     /// Cores for the client, e.g. 1,3-5
     #[arg(long, value_name = "LIST", help_heading = "Beyond the published client")]
     cpus: Option<String>,
     /// Does not measure the client's own error against a mock after the leg
     #[arg(long, help_heading = "Beyond the published client")]
     no_calibration: bool,
+
+    /// Makes prompts of this many tokens from the tokenizer's vocabulary, in a process of its own
+    #[arg(long, value_name = "TOKENS", requires = "tokenizer", conflicts_with_all = ["dataset", "sharegpt"], help_heading = PROMPTS)]
+    random_input_len: Option<usize>,
+    /// Takes prompts, and how many tokens to ask for, from a ShareGPT file, read in a process of its own
+    #[arg(long, value_name = "FILE", requires = "tokenizer", conflicts_with = "dataset", help_heading = PROMPTS)]
+    sharegpt: Option<PathBuf>,
+    /// Folder with tokenizer.json, the file, or an id in the Hugging Face cache
+    #[arg(long, value_name = "PATH|ID", help_heading = PROMPTS)]
+    tokenizer: Option<String>,
+    /// Writes the prompts to a corpus file (- is stdout), sends nothing, and ends
+    #[arg(long, value_name = "OUT", conflicts_with = "dataset", help_heading = PROMPTS)]
+    make_prompts: Option<PathBuf>,
+
+    /// Export in the keys of `tokenspeed bench serve`, written whole or not at all
+    #[arg(long, value_name = "FILE", help_heading = EXPORT)]
+    export: Option<PathBuf>,
+    /// Latencies in the export
+    #[arg(long, value_name = "LIST", default_value = default::PERCENTILE_METRICS, help_heading = EXPORT)]
+    percentile_metrics: Metrics,
+    /// Percentiles of each
+    #[arg(long, value_name = "LIST", default_value = default::METRIC_PERCENTILES, help_heading = EXPORT)]
+    metric_percentiles: Percentiles,
+    /// Keeps the arrays of single requests in the export, texts among them
+    #[arg(long, help_heading = EXPORT)]
+    save_detailed: bool,
 }
 
 /// Arguments that cannot be run as written.
@@ -124,10 +164,29 @@ enum BadArgs {
     OpenLoopOnly { flag: &'static str },
     #[error("--api-key-env {0}: the variable is not set, or not text")]
     NoKey(String),
+    #[error("{flag} is missing; {hint}")]
+    Missing { flag: &'static str, hint: &'static str },
+}
+
+impl BadArgs {
+    const fn flag(&self) -> &'static str {
+        match self {
+            Self::Target(_) => "--url",
+            Self::Arrivals(_) => "--arrival",
+            Self::NoKey(_) => "--api-key-env",
+            Self::Value { flag, .. }
+            | Self::NotPublished { flag }
+            | Self::OpenLoopOnly { flag }
+            | Self::Missing { flag, .. } => flag,
+        }
+    }
 }
 
 /// Runs the command.
-pub fn main(args: Args) -> ExitCode {
+pub fn main(mut args: Args) -> ExitCode {
+    if let Some(out) = args.make_prompts.take() {
+        return make_prompts(&args, &out);
+    }
     let plan = match plan(args) {
         Ok(plan) => plan,
         Err(error) => return fail(&error, USAGE),
@@ -143,6 +202,42 @@ pub fn main(args: Args) -> ExitCode {
     }
 }
 
+/// `--make-prompts`: status 0, or 2 where no prompts could be made or written.
+fn make_prompts(args: &Args, out: &Path) -> ExitCode {
+    let made = match making(args) {
+        Ok(making) => making.make(args.warmup.unwrap_or(0), args.num_prompts),
+        Err(error) => return fail(&error, USAGE),
+    };
+    let entries: Vec<Entry> = match made {
+        Ok(prompts) => prompts.into_iter().map(prompts::Entry::new).collect(),
+        Err(error) => return fail(&error, USAGE),
+    };
+    let written = if out == Path::new("-") {
+        let mut stdout = std::io::stdout().lock();
+        let whole = serde_json::to_writer(&mut stdout, &entries).map_err(std::io::Error::from);
+        whole.and_then(|()| stdout.flush()).map_err(|source| LegError::Write { path: out.to_path_buf(), source })
+    } else {
+        leg::write_atomically(out, &entries)
+    };
+    written.map_or_else(|error| fail(&error, USAGE), |()| ExitCode::SUCCESS)
+}
+
+fn making(args: &Args) -> Result<Making, BadArgs> {
+    let of = match (&args.random_input_len, &args.sharegpt) {
+        (Some(len), _) => Material::RandomInputLen(*len),
+        (None, Some(path)) => Material::Sharegpt(path.clone()),
+        (None, None) => {
+            return Err(BadArgs::Missing {
+                flag: "--random-input-len",
+                hint: "or --sharegpt: what to make prompts from",
+            });
+        }
+    };
+    let hint = "prompts by token count need one";
+    let tokenizer = args.tokenizer.clone().ok_or(BadArgs::Missing { flag: "--tokenizer", hint })?;
+    Ok(Making { tokenizer, of, seed: args.seed })
+}
+
 fn fail(error: &dyn std::error::Error, status: u8) -> ExitCode {
     eprintln!("agent load: {error}");
     ExitCode::from(status)
@@ -153,6 +248,13 @@ fn measure(plan: &Plan, log: &mut dyn FnMut(&str)) -> Result<usize, LegError> {
     if let Some(out) = &plan.out {
         leg::write_atomically(out, &leg.file)?;
     }
+    let failed = leg.file.records.iter().filter(|record| record.phase == PhaseName::Measured);
+    for (i, error) in failed.filter_map(|record| Some((record.i, record.err.as_ref()?))).take(FAILURES_SHOWN) {
+        eprintln!("agent load: request {i}: {error}");
+    }
+    if let Some(export) = &plan.export {
+        leg::write_atomically(&export.path, &export::document(plan, export, &leg.file))?;
+    }
     for reason in leg.file.client.reasons() {
         eprintln!("agent load: client_bound: {reason}");
     }
@@ -160,8 +262,28 @@ fn measure(plan: &Plan, log: &mut dyn FnMut(&str)) -> Result<usize, LegError> {
     Ok(leg.measured_ok)
 }
 
+/// Whether a command line, `load` first, can be run: where not, the flag at fault, and what is wrong.
+pub fn check(words: &[String]) -> Result<(), (Option<String>, String)> {
+    #[derive(clap::Parser)]
+    #[command(name = "load", disable_help_flag = true)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let parsed = <Line as clap::Parser>::try_parse_from(words).map_err(|error| {
+        let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+        let flag = flag.and_then(|arg| arg.split_whitespace().next().map(str::to_owned));
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        (flag, first)
+    })?;
+    plan(parsed.args).map(drop).map_err(|error| (Some(error.flag().to_owned()), error.to_string()))
+}
+
 fn plan(args: Args) -> Result<Plan, BadArgs> {
-    let target = Target::parse(&args.url, &args.resolve)?;
+    let hint = "the server to load";
+    let url = args.url.clone().ok_or(BadArgs::Missing { flag: "--url", hint })?;
+    let target = Target::parse(&url, &args.resolve)?;
     let arrivals: Arrivals = args.arrival.parse()?;
     if args.concurrency == 0 {
         return Err(BadArgs::Value { flag: "--concurrency", rule: "at least 1", value: "0".to_owned() });
@@ -187,11 +309,28 @@ fn plan(args: Args) -> Result<Plan, BadArgs> {
             (args.extra_body.is_some(), "--extra-body"),
             (!args.header.is_empty(), "--header"),
             (args.api_key_env.is_some(), "--api-key-env"),
+            (args.request_id_prefix.is_some(), "--request-id-prefix"),
+            (args.export.is_some(), "--export"),
         ];
         if let Some((_, flag)) = given.into_iter().find(|(given, _)| *given) {
             return Err(BadArgs::NotPublished { flag });
         }
     }
+    let prompts = match &args.dataset {
+        Some(path) => Prompts::File(path.clone()),
+        None => Prompts::Made(making(&args)?),
+    };
+    let text = |id: &str| id.bytes().all(|b| (b' '..=b'~').contains(&b));
+    if let Some(prefix) = args.request_id_prefix.as_deref().filter(|prefix| !text(prefix)) {
+        let value = format!("{prefix:?}");
+        return Err(BadArgs::Value { flag: "--request-id-prefix", rule: "printable ASCII", value });
+    }
+    let export = args.export.map(|path| ExportPlan {
+        path,
+        metrics: args.percentile_metrics,
+        percentiles: args.metric_percentiles,
+        detailed: args.save_detailed,
+    });
     let sampling = Sampling { temperature: args.temperature, top_p: args.top_p, top_k: args.top_k, seed: args.seed };
     Ok(Plan {
         target,
@@ -204,9 +343,10 @@ fn plan(args: Args) -> Result<Plan, BadArgs> {
             ignore_eos: args.ignore_eos,
             extra_body: extra_body(args.extra_body)?,
             headers: headers(&args.header, args.api_key_env)?,
+            request_id_prefix: args.request_id_prefix,
         },
-        url: args.url,
-        dataset: args.dataset,
+        url,
+        prompts,
         num_prompts: args.num_prompts,
         warmup: args.warmup,
         concurrency: args.concurrency,
@@ -221,7 +361,8 @@ fn plan(args: Args) -> Result<Plan, BadArgs> {
         out: args.out,
         cpus: args.cpus.map_or(Ok(Vec::new()), |list| cpus(&list))?,
         calibrate: !args.no_calibration,
-        keep_text: false,
+        keep_text: export.as_ref().is_some_and(|export| export.detailed),
+        export,
     })
 }
 

@@ -1,5 +1,6 @@
 //! `agent run`: the serving benchmark from the environment.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ pub fn trial(flags: Flags, timings: Timings, roots: Roots) -> AgentExit {
         Ok((plan, tokenspeed)) => run::run(Setup {
             plan: Arc::new(plan),
             tokenspeed,
+            agent: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
             environment: run::child_environment(std::env::vars_os()),
             timings,
             roots,

@@ -25,7 +25,7 @@ impl Argv {
     }
 }
 
-fn push(args: &mut Vec<String>, flag: &str, value: impl Into<String>) {
+pub(super) fn push(args: &mut Vec<String>, flag: &str, value: impl Into<String>) {
     args.push(flag.to_owned());
     args.push(value.into());
 }

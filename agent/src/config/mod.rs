@@ -5,6 +5,7 @@
 
 mod argv;
 mod listen;
+mod native;
 mod parse;
 mod place;
 mod plan;

@@ -24,7 +24,10 @@ pub fn parse(source: &Source) -> Checked<LaunchPlan> {
     let bench_args = array(source, env::TS_BENCH_ARGS)?;
     owned(env::TS_SERVE_ARGS, &serve_args, OWNED_SERVE, OWNED_SERVE_ROLLOUT, rollout_asked)?;
     third_port(&serve_args, [gateway_port, control_port])?;
-    owned(env::TS_BENCH_ARGS, &bench_args, OWNED_BENCH, OWNED_BENCH_ROLLOUT, rollout_asked)?;
+    // The native client's extras are an allowed few, judged with the whole plan.
+    if source.get(env::TS_BENCH_TOOL) != Some(BenchTool::Native.as_str()) {
+        owned(env::TS_BENCH_ARGS, &bench_args, OWNED_BENCH, OWNED_BENCH_ROLLOUT, rollout_asked)?;
+    }
     let (dataset, dataset_path) = dataset(source)?;
     let ignore_eos = ignore_eos(source, dataset, rollout_asked)?;
     let ready_timeout_sec =
@@ -41,7 +44,7 @@ pub fn parse(source: &Source) -> Checked<LaunchPlan> {
     let counts = counts(source).map_err(UsageError::late)?;
 
     let model = source.or(env::TS_MODEL, default::MODEL);
-    Ok(LaunchPlan {
+    let plan = LaunchPlan {
         token: own.token,
         out_dir: PathBuf::from(source.or(env::TS_OUT_DIR, default::OUT_DIR)),
         served_model: source.or(env::TS_SERVED_MODEL_NAME, &model),
@@ -79,7 +82,9 @@ pub fn parse(source: &Source) -> Checked<LaunchPlan> {
         grpc_listen: own.grpc_listen,
         grpc_token: own.grpc_token,
         metrics_listen: own.metrics_listen,
-    })
+    };
+    super::native::check(&plan)?;
+    Ok(plan)
 }
 
 fn uint(source: &Source, name: &str, range: std::ops::RangeInclusive<u64>) -> Checked<Option<u64>> {
@@ -370,11 +375,6 @@ fn own(source: &Source, ports: [u16; 2]) -> Checked<Own> {
             UsageError::new(env::TS_BENCH_TOOL, format!("must be tokenspeed or native, got '{value}'"))
         })?,
     };
-    // `agent load` writes legs, not exports: nothing could be audited, so nothing is started.
-    if bench_tool == BenchTool::Native {
-        return Err(UsageError::new(env::TS_BENCH_TOOL, "=native cannot be run by this build")
-            .hint("use tokenspeed, or `agent load` and `controller campaign` for the native client"));
-    }
     let grpc_token = source.get(env::TS_GRPC_TOKEN).map(Secret::new);
     let listen = |name: &str, unset: Listen| {
         let address = source.get(name).map_or(Ok(unset), Listen::parse).map_err(|p| UsageError::new(name, p))?;

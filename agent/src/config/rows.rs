@@ -352,7 +352,6 @@ fn variables_of_our_own() {
     assert_eq!(plan(&[("TS_LEASE_SEC", "0")]).lease_sec, 0);
     refused(0, "TS_LEASE_SEC must be between 0 and 86400", &[&[("TS_LEASE_SEC", "86401")]]);
     refused(0, "TS_BENCH_TOOL must be tokenspeed or native", &[&[("TS_BENCH_TOOL", "x")]]);
-    refused(0, "=native cannot be run by this build", &[&[("TS_BENCH_TOOL", "native")]]);
     refused(0, "TS_RUN_TOKEN is not usable", &[&[("TS_RUN_TOKEN", "../x")]]);
     refused(0, "requires TS_GRPC_TOKEN", &[&[("TS_GRPC_LISTEN", "tcp://0.0.0.0:9000")]]);
     let open = plan(&[("TS_GRPC_LISTEN", "tcp://0.0.0.0:9000"), ("TS_GRPC_TOKEN", "canary")]);
@@ -372,4 +371,60 @@ fn an_error_names_setting_value_and_remedy() {
         "usage TS_BENCH_ARGS may not set --num-prompts: '--num-p' is a prefix of it, and abbreviations are resolved\n  \
          set the workload_config field num_prompts instead"
     );
+}
+
+#[cfg(feature = "tokenizer")]
+#[test]
+fn the_native_tool_gets_a_command_line_that_it_can_run() {
+    let native = |more: &[(&'static str, &'static str)]| {
+        let plan = plan(&with(&[("TS_BENCH_TOOL", "native")], more));
+        plan.step_argv("/bin/tokenspeed".as_ref(), "/ts-bin/agent".as_ref(), StepId::Measured(2))
+    };
+    let argv = native(&[("TS_MAX_CONCURRENCY", "8"), ("TS_RUN_TOKEN", "t")]);
+    assert_eq!((argv.program.to_str(), argv.args[0].as_str()), (Some("/ts-bin/agent"), "load"));
+    for (flag, expected) in [
+        ("--url", "http://127.0.0.1:8000"),
+        ("--tokenizer", "Qwen/Qwen3-0.6B"),
+        ("--random-input-len", "1024"),
+        ("--max-tokens", "128"),
+        ("--num-prompts", "64"),
+        ("--warmup", "1"),
+        ("--concurrency", "8"),
+        ("--label", "native-bench-step2"),
+        ("--request-id-prefix", "aorta-t-bench-s2"),
+        ("--export", "/ts-out/bench.t.step2.json"),
+    ] {
+        assert_eq!(value(&argv.args, flag), Some(expected), "{flag}");
+    }
+    assert_eq!(value(&native(&[]).args, "--concurrency"), Some("64"), "no limit: everything at once");
+    assert_eq!(value(&native(&[("TS_MAX_CONCURRENCY", "0")]).args, "--concurrency"), Some("64"), "nor is 0 one");
+    let paced = native(&[("TS_REQUEST_RATE", "2.5"), ("TS_MAX_CONCURRENCY", "9")]).args;
+    assert_eq!(value(&paced, "--arrival"), Some("poisson:2.5"));
+    assert_eq!((value(&paced, "--max-in-flight"), value(&paced, "--concurrency")), (Some("9"), Some("9")));
+    let paced = native(&[("TS_REQUEST_RATE", "2.5"), ("TS_NUM_PROMPTS", "9000")]).args;
+    assert_eq!((value(&paced, "--max-in-flight"), value(&paced, "--concurrency")), (None, Some("256")));
+    let rollout = with(ROLLOUT, &[("TS_ROLLOUT_SAMPLES", "4"), ("TS_SAVE_DETAILED", "1")]);
+    let rollout = native(&rollout).args;
+    assert_eq!(value(&rollout, "--extra-body"), Some(r#"{"ignore_eos": false, "n": 4, "temperature": 1.0}"#));
+    assert!(!rollout.iter().any(|a| a == "--ignore-eos") && rollout.iter().any(|a| a == "--save-detailed"));
+    let extras = native(&[("TS_BENCH_ARGS", r#"["--cpus","1","--extra-body","{\"x\":1}"]"#)]).args;
+    assert!(extras.ends_with(&["--cpus", "1", "--extra-body", r#"{"x":1}"#].map(str::to_owned)));
+}
+
+#[cfg(feature = "tokenizer")]
+#[test]
+fn what_the_native_tool_cannot_run_is_refused_by_name() {
+    let native = |phrase: &str, more: &[(&'static str, &'static str)]| {
+        refused(0, phrase, &[&with(&[("TS_BENCH_TOOL", "native")], more)]);
+    };
+    native("TS_REQUEST_RATE cannot be run", &[("TS_REQUEST_RATE", "-1")]);
+    native("TS_REQUEST_RATE cannot be run", &[("TS_REQUEST_RATE", "nan")]);
+    native("TS_MAX_CONCURRENCY cannot be run", &[("TS_MAX_CONCURRENCY", "many")]);
+    native("TS_SEED cannot be run", &[("TS_SEED", "x")]);
+    native("TS_METRIC_PERCENTILES cannot be run", &[("TS_METRIC_PERCENTILES", "50,101")]);
+    native("TS_BENCH_ARGS may not hold \"--seed\"", &[("TS_BENCH_ARGS", r#"["--seed","1"]"#)]);
+    native("TS_BENCH_ARGS may not hold \"--goodput\"", &[("TS_BENCH_ARGS", r#"["--goodput","ttft:1"]"#)]);
+    native("TS_BENCH_ARGS cannot be run", &[("TS_BENCH_ARGS", r#"["--extra-body","[]"]"#)]);
+    native("TS_BENCH_ARGS may not set --extra-body", &with(ROLLOUT, &[("TS_BENCH_ARGS", r#"["--extra-body={}"]"#)]));
+    native("/nowhere/tokenizer.json is not there", &[("TS_TOKENIZER", "/nowhere")]);
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rand_mt::Mt;
+use crate::load::draws::Draws;
 
 /// Requests per second, positive and finite.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,6 +81,14 @@ impl std::fmt::Display for Arrivals {
 }
 
 impl Arrivals {
+    /// Requests per second; `None` where there is no one rate: the closed loop and the ramp.
+    pub const fn rate(&self) -> Option<f64> {
+        match self {
+            Self::Constant(rate) | Self::Gamma { rate, .. } => Some(rate.0),
+            Self::Closed | Self::Ramp { .. } => None,
+        }
+    }
+
     /// Times of `count` sends after the phase's start; `None` for the closed loop, which has no schedule.
     #[expect(clippy::cast_precision_loss, reason = "request counts stay far below 2^52")]
     pub fn schedule(&self, count: usize, seed: u64) -> Option<Vec<Duration>> {
@@ -105,45 +113,6 @@ impl Arrivals {
             Duration::try_from_secs_f64(at).unwrap_or(Duration::MAX)
         });
         Some(times.collect())
-    }
-}
-
-/// Random draws from one seed.
-struct Draws(Mt);
-
-impl Draws {
-    fn new(seed: u64) -> Self {
-        let words = [seed & 0xFFFF_FFFF, seed >> 32].map(|word| u32::try_from(word).unwrap_or(0));
-        Self(Mt::new_with_key(words))
-    }
-
-    /// Uniform in (0, 1].
-    fn unit(&mut self) -> f64 {
-        let (high, low) = (self.0.next_u32() >> 5, self.0.next_u32() >> 6);
-        1.0 - (f64::from(high) * 67_108_864.0 + f64::from(low)) / 9_007_199_254_740_992.0
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
-    }
-
-    /// Gamma of the given shape and scale 1 (Marsaglia and Tsang, 2000).
-    fn gamma(&mut self, shape: f64) -> f64 {
-        if (shape - 1.0).abs() < f64::EPSILON {
-            return -self.unit().ln();
-        }
-        if shape < 1.0 {
-            return self.gamma(shape + 1.0) * self.unit().powf(1.0 / shape);
-        }
-        let d = shape - 1.0 / 3.0;
-        let c = 1.0 / (9.0 * d).sqrt();
-        loop {
-            let x = self.normal();
-            let v = (1.0 + c * x).powi(3);
-            if v > 0.0 && self.unit().ln() < 0.5 * x * x + d - d * v + d * v.ln() {
-                return d * v;
-            }
-        }
     }
 }
 

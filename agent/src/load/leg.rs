@@ -14,7 +14,7 @@ use crate::load::client::{Broken, Client, Phase, Settings};
 use crate::load::clock::Clock;
 use crate::load::host::{self, BadHost};
 use crate::load::outcome::Class;
-use crate::load::plan::{Plan, Profile};
+use crate::load::plan::{Plan, Profile, Prompts};
 use crate::load::prompts::{self, BadPrompts, Prompt};
 use crate::load::record::{PhaseName, Record};
 use crate::load::request::Template;
@@ -33,7 +33,7 @@ pub enum LegError {
     #[error(transparent)]
     Broken(#[from] Broken),
     /// The leg file cannot be written.
-    #[error("--out {path:?}: {source}")]
+    #[error("{path:?} cannot be written: {source}")]
     Write {
         /// The file.
         path: PathBuf,
@@ -124,7 +124,8 @@ pub struct ClientReport {
     /// Planned requests are the sum of the classes, per phase.
     outcomes: Map<String, Value>,
     connections: Connections,
-    peak_in_flight: usize,
+    /// Most requests in flight at one time.
+    pub peak_in_flight: usize,
     /// Its own error.
     pub certification: Certification,
 }
@@ -156,7 +157,10 @@ pub struct Leg {
 /// Runs a leg. Log lines go to `log`, one call each.
 pub fn run(plan: &Plan, log: &mut dyn FnMut(&str)) -> Result<Leg, LegError> {
     let warmup = plan.warmup_requests();
-    let prompts = prompts::read(&plan.dataset, warmup, plan.num_prompts)?;
+    let prompts = match &plan.prompts {
+        Prompts::File(path) => prompts::read(path, warmup, plan.num_prompts)?,
+        Prompts::Made(making) => making.make_elsewhere(warmup, plan.num_prompts)?,
+    };
     host::prepare(plan)?;
     let template = Template::new(&plan.target, &plan.ask, plan.profile);
     let clock = Clock::start();
@@ -260,7 +264,10 @@ fn phase(
     client.run_phase(
         total,
         schedule.as_deref(),
-        &|item| template.render(&prompts[item].text, prompts[item].output_len),
+        &|item| {
+            let index = (name == PhaseName::Measured).then_some(item);
+            template.render(&prompts[item].text, prompts[item].output_len, index)
+        },
         &mut |done, last| {
             if done % 25 == 0 {
                 // The time is the last request's duration, not the phase's age: the published format.
@@ -358,7 +365,10 @@ fn config(plan: &Plan) -> Map<String, Value> {
     };
     put("url", json!(plan.url));
     put("model", json!(plan.ask.model));
-    put("dataset", json!(plan.dataset));
+    match &plan.prompts {
+        Prompts::File(path) => put("dataset", json!(path)),
+        Prompts::Made(making) => put("dataset", json!(making)),
+    }
     put("num_prompts", json!(plan.num_prompts));
     put("warmup", json!(plan.warmup));
     put("concurrency", json!(plan.concurrency));

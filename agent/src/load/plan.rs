@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::load::arrival::Arrivals;
+use crate::load::export::ExportPlan;
+use crate::load::making::Making;
 
 /// How strictly the client reads, and when it opens connections (design section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -182,6 +184,17 @@ pub struct Ask {
     pub extra_body: Map<String, Value>,
     /// More request headers.
     pub headers: Vec<(String, String)>,
+    /// Front of each measured request's `x-request-id`; the index follows.
+    pub request_id_prefix: Option<String>,
+}
+
+/// Where prompts come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prompts {
+    /// A corpus file.
+    File(PathBuf),
+    /// Made by another process before anything is sent.
+    Made(Making),
 }
 
 /// One leg.
@@ -195,8 +208,8 @@ pub struct Plan {
     pub profile: Profile,
     /// The requests.
     pub ask: Ask,
-    /// Corpus file.
-    pub dataset: PathBuf,
+    /// What is asked.
+    pub prompts: Prompts,
     /// Measured requests.
     pub num_prompts: usize,
     /// As given; `None` means max(concurrency, 4).
@@ -221,6 +234,8 @@ pub struct Plan {
     pub round: i64,
     /// The leg file.
     pub out: Option<PathBuf>,
+    /// The export of a trial's step.
+    pub export: Option<ExportPlan>,
     /// Cores to run on; empty: wherever the kernel likes.
     pub cpus: Vec<usize>,
     /// Whether the client measures its own error against a mock after the leg.

@@ -67,6 +67,18 @@ pub enum BadPrompts {
         /// From 0.
         index: usize,
     },
+    /// The process that makes prompts could not be run.
+    #[error("the process that makes the prompts: {source}")]
+    Maker {
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It made none.
+    #[error("no prompts were made, {status}; the lines above say why")]
+    NotMade {
+        /// How it ended.
+        status: std::process::ExitStatus,
+    },
     /// Too few.
     #[error(
         "--dataset {path:?} holds {have} prompts, and {warmup} warm-up + {measured} measured requests need {}; \
@@ -99,11 +111,15 @@ impl Entry {
 
 /// Reads the first `warmup + measured` prompts of a corpus.
 pub fn read(path: &Path, warmup: usize, measured: usize) -> Result<Vec<Prompt>, BadPrompts> {
+    let bytes = std::fs::read(path).map_err(|source| BadPrompts::Read { path: path.to_path_buf(), source })?;
+    parse(&bytes, path, warmup, measured)
+}
+
+/// The same from bytes in memory; `path` names them in errors.
+pub fn parse(bytes: &[u8], path: &Path, warmup: usize, measured: usize) -> Result<Vec<Prompt>, BadPrompts> {
     let path = path.to_path_buf();
-    let bytes = std::fs::read(&path).map_err(|source| BadPrompts::Read { path: path.clone(), source })?;
     let entries: Vec<Entry> =
-        serde_json::from_slice(&bytes).map_err(|source| BadPrompts::Parse { path: path.clone(), source })?;
-    drop(bytes);
+        serde_json::from_slice(bytes).map_err(|source| BadPrompts::Parse { path: path.clone(), source })?;
     let have = entries.len();
     if have < warmup.saturating_add(measured) {
         return Err(BadPrompts::TooFew { path, have, warmup, measured });

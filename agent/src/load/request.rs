@@ -26,6 +26,7 @@ pub struct Template {
     head: Vec<u8>,
     body: Vec<Piece>,
     max_tokens: u64,
+    request_id_prefix: Option<String>,
 }
 
 impl Template {
@@ -45,16 +46,16 @@ impl Template {
         for (name, value) in &ask.headers {
             head.extend([name.as_str(), ": ", value, "\r\n"]);
         }
-        head.push_str("Content-Length: ");
         Self {
             head: head.into_bytes(),
+            request_id_prefix: ask.request_id_prefix.clone(),
             body: split(&ascii_json(&Value::Object(body(ask)))),
             max_tokens: ask.max_tokens,
         }
     }
 
-    /// The bytes of one request.
-    pub fn render(&self, prompt: &str, max_tokens: Option<u64>) -> Vec<u8> {
+    /// The bytes of one request; `index` is that of a measured request, which alone has an `x-request-id`.
+    pub fn render(&self, prompt: &str, max_tokens: Option<u64>, index: Option<usize>) -> Vec<u8> {
         let mut body = Vec::with_capacity(prompt.len() + 512);
         for piece in &self.body {
             match piece {
@@ -65,9 +66,12 @@ impl Template {
                 }
             }
         }
-        let mut request = Vec::with_capacity(self.head.len() + body.len() + 16);
+        let mut request = Vec::with_capacity(self.head.len() + body.len() + 128);
         request.extend_from_slice(&self.head);
-        request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
+        if let (Some(prefix), Some(index)) = (&self.request_id_prefix, index) {
+            request.extend_from_slice(format!("x-request-id: {prefix}{index}\r\n").as_bytes());
+        }
+        request.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
         request.extend_from_slice(&body);
         request
     }

@@ -44,6 +44,8 @@ pub struct Setup {
     pub plan: Arc<LaunchPlan>,
     /// The program to serve and, by default, to bench with.
     pub tokenspeed: PathBuf,
+    /// This program, which is the bench of `bench_tool: native`.
+    pub agent: PathBuf,
     /// Environment of every child, secrets of ours left out.
     pub environment: Vec<(OsString, OsString)>,
     /// How long things may take.

@@ -326,7 +326,7 @@ impl Driver {
     }
 
     fn bench_argv(&self, step: StepId) -> Argv {
-        self.setup.plan.bench_argv(self.setup.tokenspeed.clone(), step)
+        self.setup.plan.step_argv(&self.setup.tokenspeed, &self.setup.agent, step)
     }
 
     /// The bench's leader is gone; helpers of its group must not run into the next step.

@@ -508,6 +508,11 @@ fn extra_args(r: &mut Reader<'_>, trial: &Trial) {
     let rollout = trial.load.rollout.is_some();
     let serve: &[&[&'static str]] = if rollout { &[OWNED_SERVE, OWNED_SERVE_ROLLOUT] } else { &[OWNED_SERVE] };
     let bench: &[&[&'static str]] = if rollout { &[OWNED_BENCH, OWNED_BENCH_ROLLOUT] } else { &[OWNED_BENCH] };
+    let native = trial.own.bench_tool == BenchTool::Native;
+    if native && let Err(reason) = args::check_native(&trial.bench_args, rollout) {
+        r.refuse("bench_args", reason.to_string(), args::BadNative::HINT);
+    }
+    let bench: &[&[&'static str]] = if native { &[] } else { bench };
     for (key, extras, owned) in [("serve_args", &trial.serve_args, serve), ("bench_args", &trial.bench_args, bench)] {
         if let Some(shadow) = args::find_shadow(extras, owned) {
             let prefix = if shadow.is_prefix() { format!(" ({} abbreviates it)", shadow.word) } else { String::new() };

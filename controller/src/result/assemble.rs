@@ -5,7 +5,7 @@ use proto::export::OutputLens;
 use proto::finding::{Finding, FindingId};
 
 use super::aggregate::metrics;
-use super::details::{failures, short_output, step_of, steps_observed};
+use super::details::{client_bound, failures, short_output, step_of, steps_observed};
 use super::document::{FailureDetail, ResultDocument, ResultFile, TrialRecord, Verdict};
 use super::observed::{GpuMemory, Observed};
 use crate::config::trial::Trial;
@@ -116,6 +116,13 @@ fn findings(trial: &Trial, seen: &Observed) -> Vec<Finding> {
             "streams ended early and were counted as completed: look at the server log before comparing throughput",
         ));
     }
+    if let Some(detail) = client_bound(trial, &seen.records) {
+        add(Finding::new(
+            FindingId::ClientBound,
+            detail,
+            "read client.certification in the exports; give the client a core of its own, or lower the load",
+        ));
+    }
     if !trial.gpus.exclusive
         && let GpuMemory::Outstanding(held) = &seen.gpu_memory
     {
@@ -156,7 +163,7 @@ fn findings(trial: &Trial, seen: &Observed) -> Vec<Finding> {
 
 /// The findings that `strict_load` turns into failures (design section 3).
 const fn is_load_finding(id: FindingId) -> bool {
-    matches!(id, FindingId::ToolConcurrencyCap | FindingId::ShortOutputWork)
+    matches!(id, FindingId::ToolConcurrencyCap | FindingId::ShortOutputWork | FindingId::ClientBound)
 }
 
 fn as_failure(finding: &Finding) -> FailureDetail {

@@ -358,6 +358,15 @@ pub fn step_of(detail: &FailureDetail) -> Option<u64> {
     detail.facts.get("step").and_then(Value::as_u64)
 }
 
+/// Load findings of the exports: steps in which the native client was at its own limit (design section 7).
+pub fn client_bound(trial: &Trial, records: &[Record]) -> Option<String> {
+    let bound = |r: &&Record| r.export.scalar("client_bound").is_some_and(|flag| flag.as_f64() > 0.0);
+    let steps: Vec<_> = records.iter().filter(bound).map(|r| r.step.to_string()).collect();
+    let native = trial.own.bench_tool == proto::limits::BenchTool::Native;
+    (native && !steps.is_empty())
+        .then(|| format!("the load client's own error shows in the figures of step {}", steps.join(", ")))
+}
+
 /// Load findings of the exports (design section 3): `short_output_work`.
 pub fn short_output(trial: &Trial, records: &[Record]) -> Option<String> {
     let crate::config::trial::Data::Random { output_len, .. } = trial.load.data else { return None };

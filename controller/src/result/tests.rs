@@ -375,6 +375,20 @@ fn short_output_work_is_a_finding_or_a_failure() {
     assert_eq!(reasons(&document), ["short_output_work"]);
 }
 
+/// Design section 7: a step whose client was the limit is named; only the native client says so.
+#[test]
+fn a_client_bound_step_is_a_finding_or_a_failure() {
+    let exports = [(1, sound(&json!({ "client_bound": 0 }))), (2, sound(&json!({ "client_bound": 1 })))];
+    let native = json!({ "steps": 2, "bench_tool": "native" });
+    let document = assemble(&config(&native), &seen(0, &exports, 2));
+    assert!(document.passed);
+    assert!(document.trial.findings.iter().any(|f| f.detail.ends_with("of step 2")), "{:?}", document.trial.findings);
+    let strict = json!({ "steps": 2, "bench_tool": "native", "strict_load": true });
+    assert_eq!(reasons(&assemble(&config(&strict), &seen(0, &exports, 2))), ["client_bound"]);
+    let other = assemble(&config(&json!({ "steps": 2, "strict_load": true })), &seen(0, &exports, 2));
+    assert!(other.passed, "{:?}", other.failure_details);
+}
+
 #[test]
 fn words_for_a_person() {
     let exports = [(1, sound(&json!({ "p99_ttft_ms": 60.0 }))), (2, sound(&json!({ "median_ttft_ms": 45.0 })))];

@@ -34,6 +34,10 @@ fn timings() -> Result<Timings, String> {
 }
 
 fn main() -> ExitCode {
+    // The native bench tool is this program again.
+    if std::env::args_os().nth(1).is_some_and(|word| word == "load") {
+        return agent::cli::main();
+    }
     if let Err(error) = agent::run::block_signals() {
         eprintln!("{error}");
         return ExitCode::FAILURE;

@@ -3,6 +3,7 @@
 use proto::event::Phase;
 use proto::exit::AgentExit;
 use proto::finding::{Finding, FindingId};
+use proto::limits::BenchTool;
 use proto::marker::Marker;
 
 use super::types::{Ask, BenchListed, Effect, FirstToken, Input, Limit, Listening, ReadBack, State, Timer, Who};
@@ -60,6 +61,8 @@ impl Machine {
 
     pub(super) fn queried(&mut self, listed: BenchListed, todo: &mut Vec<Effect>) {
         match listed {
+            // Another program makes the load: whether this one could does not matter.
+            _ if self.plan.bench_tool == BenchTool::Native => {}
             BenchListed::No => {
                 let text = "usage PATH leads to a tokenspeed whose --help lists no bench";
                 todo.push(Effect::Say(Marker::Fail(text.into())));
