@@ -19,6 +19,8 @@ const SHARE_P50: f64 = 0.02;
 const SHARE_P99: f64 = 0.05;
 /// Error that no table shows, milliseconds: half of its last digit.
 const UNSEEN_MS: f64 = 0.05;
+/// Share of token gaps without length that shows in an ITL p99.
+const MERGED: f64 = 0.005;
 /// Share of a core beyond which the client is taken for full.
 const CPU_FULL: f64 = 0.9;
 
@@ -119,6 +121,10 @@ struct Facts {
     stamp_lag: Option<Pair>,
     /// Read lag, whoever stamps.
     read_lag: Option<Pair>,
+    /// Of the reads, at p99.9: a stalled client is late in few of them.
+    read_lag_worst_ms: f64,
+    /// Share of token gaps without any length: two pieces of text in one read, or in one segment.
+    merged_share: f64,
     send_lag_mean_ms: f64,
     mean_latency_ms: f64,
     send_lag_p99_ms: f64,
@@ -133,6 +139,8 @@ pub fn certify(plan: &Plan, settings: &Settings, evidence: &Evidence<'_>, stream
     let measured = || evidence.records.iter().filter(|r| r.ok).filter_map(|r| r.measured.as_ref());
     let ttft = pair(measured().filter_map(|m| m.ttft).map(|s| s * 1e3).collect());
     let itl = pair(measured().flat_map(|m| m.itls.iter().map(|s| s * 1e3)).collect());
+    let merged: Vec<f64> =
+        measured().flat_map(|m| m.itls.iter().map(|gap| if *gap > 0.0 { 0.0 } else { 1.0 })).collect();
     let latencies: Vec<f64> = measured().map(|m| m.latency * 1e3).collect();
     let chunks: Vec<f64> = measured().map(|m| count(m.n_chunks)).collect();
     let calibration = match (plan.calibrate, ttft) {
@@ -153,6 +161,8 @@ pub fn certify(plan: &Plan, settings: &Settings, evidence: &Evidence<'_>, stream
         itl,
         stamp_lag: as_pair(read_lag).filter(|_| plan.profile == Profile::Variadic),
         read_lag: as_pair(read_lag),
+        read_lag_worst_ms: evidence.read_lag.percentile(99.9).map_or(0.0, millis),
+        merged_share: proto::stats::mean(&merged).unwrap_or(0.0),
         send_lag_mean_ms: evidence.send_lag.mean().map_or(0.0, millis),
         mean_latency_ms: proto::stats::mean(&latencies).unwrap_or(0.0),
         send_lag_p99_ms: send_lag.map_or(0.0, |lag| lag.p99),
@@ -217,6 +227,19 @@ fn verdict(facts: &Facts) -> Vec<String> {
             SHARE_P50,
         );
     }
+    // The lag counts from the last segment, so that after a stall it is anything below one gap, and all the gaps that
+    // the read has swallowed are in the first one.
+    if let Some(itl) = facts.itl.filter(|itl| itl.p50 > 0.0)
+        && facts.merged_share >= MERGED
+        && facts.read_lag_worst_ms > itl.p50 / 2.0
+    {
+        reasons.push(format!(
+            "{:.1} % of the token gaps have no length: late reads held several tokens (read lag p99.9 {:.3} ms of {:.3})",
+            facts.merged_share * 100.0,
+            facts.read_lag_worst_ms,
+            itl.p50
+        ));
+    }
     if facts.cpu_share > CPU_FULL {
         reasons.push(format!("the client used {:.0} % of its core", facts.cpu_share * 100.0));
     }
@@ -257,6 +280,8 @@ mod tests {
             itl: Some(Pair { p50: 10.0, p99: 12.0 }),
             stamp_lag: None,
             read_lag: Some(Pair { p50: 0.02, p99: 3.0 }),
+            read_lag_worst_ms: 9.0,
+            merged_share: 0.001,
             send_lag_mean_ms: 0.05,
             mean_latency_ms: 1000.0,
             send_lag_p99_ms: 8.0,
@@ -279,13 +304,14 @@ mod tests {
     fn each_error_is_named_when_it_would_show() {
         assert_eq!(verdict(&good()), Vec::<String>::new());
         let errors = good().errors.unwrap();
-        let cases: [(&str, Facts); 9] = [
+        let cases: [(&str, Facts); 10] = [
             ("TTFT p50", Facts { errors: Some(Errors { ttft_error_p50_ms: 1.1, ..errors }), ..good() }),
             ("TTFT p99", Facts { errors: Some(Errors { ttft_error_p99_ms: -3.1, ..errors }), ..good() }),
             ("ITL p50", Facts { errors: Some(Errors { itl_error_p50_ms: 0.21, ..errors }), ..good() }),
             ("ITL p99", Facts { errors: Some(Errors { itl_error_p99_ms: 0.7, ..errors }), ..good() }),
             ("in TTFT", Facts { stamp_lag: Some(Pair { p50: 1.1, p99: 0.1 }), ..good() }),
             ("merges tokens", Facts { read_lag: Some(Pair { p50: 0.1, p99: 10.5 }), ..good() }),
+            ("have no length", Facts { merged_share: 0.01, ..good() }),
             ("schedule lag", Facts { open_loop: true, ..good() }),
             ("idle time", Facts { send_lag_mean_ms: 21.0, ..good() }),
             ("its core", Facts { cpu_share: 0.95, ..good() }),
@@ -306,5 +332,7 @@ mod tests {
             ..good()
         };
         assert!(verdict(&small).is_empty());
+        // A server that sends two tokens at a time, and a client that was never late.
+        assert!(verdict(&Facts { merged_share: 0.4, read_lag_worst_ms: 0.3, ..good() }).is_empty());
     }
 }
