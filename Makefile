@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build static test-long lint docs bench-overhead bench-audit bench-load mutants fuzz clean
+.PHONY: help demo test build static test-long lint docs interrupts bench-overhead bench-audit bench-load mutants fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ lint: ## format, clippy, licences and sources
 
 docs: ## the code's documentation
 	@RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items
+
+interrupts: build ## every signal in every phase, and random instants: what is left (tables for docs/interrupts.md)
+	@TS_TEST_DIST=$(CURDIR)/dist cargo run --locked -q -p tests --example interrupts
 
 bench-overhead: build ## delays, CPU and memory beside the original script and class, as ratios
 	@tests/bench/overhead

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use proto::exit::AgentExit;
+use proto::exit::{AgentExit, guarded};
 
 use crate::{cmd, run};
 
@@ -40,6 +40,10 @@ pub enum Command {
 /// Stop signals are blocked first thing: as PID 1 there is no default action, so one that came before the
 /// supervisor reads would be lost (failure scenario FS-26).
 pub fn main() -> ExitCode {
+    guarded(command)
+}
+
+fn command() -> ExitCode {
     if let Err(error) = run::block_signals() {
         eprintln!("agent: signals cannot be blocked: {error}");
         return ExitCode::from(AgentExit::Internal.code());

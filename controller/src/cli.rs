@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
-use proto::exit::controller as status;
+use proto::exit::{controller as status, guarded};
 
 use crate::cmd;
 
@@ -48,6 +48,10 @@ pub enum Command {
 
 /// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
+    guarded(run)
+}
+
+fn run() -> ExitCode {
     crate::run::descriptors::keep();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -1,5 +1,7 @@
 //! The one table of the agent's exit statuses (design section 2; contract section C).
 
+use std::process::ExitCode;
+
 use serde::Serialize;
 
 macro_rules! table {
@@ -94,11 +96,24 @@ pub mod controller {
     pub const INTERNAL: u8 = 70;
 }
 
+/// Runs a program's whole command: a panic anywhere in it is a bug, 70, and never Rust's own 101. The hook has said why.
+pub fn guarded(command: impl FnOnce() -> ExitCode) -> ExitCode {
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(command));
+    caught.unwrap_or_else(|_| ExitCode::from(AgentExit::Internal.code()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// FS-01.
+    #[test]
+    fn a_panic_is_70() {
+        assert_eq!(AgentExit::Internal.code(), controller::INTERNAL);
+        assert_eq!(guarded(|| ExitCode::from(3)), ExitCode::from(3));
+        assert_eq!(guarded(|| unreachable!("on purpose")), ExitCode::from(70));
+    }
+
     #[test]
     fn table_is_exact_both_ways() {
         let codes: Vec<u8> = AgentExit::ALL.iter().map(|e| e.code()).collect();

@@ -14,6 +14,7 @@
 //! | [`names`] | names of everything a trial writes, the run token (contract B.7, design section 4) |
 //! | [`marker`] | the lines the agent prints and the controller reads (contract B.6) |
 //! | [`export`] | reading an export, and judging it (contract H, design section 8) |
+//! | [`secret`] | what must not be shown of a child's words (design section 6) |
 //! | [`stats`] | mean, deviation, percentiles (design section 8) |
 //! | [`event`] | what happened, numbered: journal, stream and status page (design section 5) |
 //! | [`status`] | the trial as its events leave it |
@@ -28,6 +29,7 @@ pub mod finding;
 pub mod limits;
 pub mod marker;
 pub mod names;
+pub mod secret;
 pub mod stats;
 pub mod status;
 pub mod text;

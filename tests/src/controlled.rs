@@ -61,8 +61,17 @@ impl Controlled {
 
     /// The same on the real engine: an image from scratch that holds the stand-in alone.
     pub fn docker(changes: &Value, script: &Value) -> Self {
+        Self::container("docker", image(), changes, script)
+    }
+
+    /// The same with podman ([`crate::podman`]).
+    pub fn podman(image: &str, changes: &Value, script: &Value) -> Self {
+        Self::container("podman", image, changes, script)
+    }
+
+    fn container(runtime: &str, image: &str, changes: &Value, script: &Value) -> Self {
         let own = json!({
-            "runtime": "docker", "image": image(), "pull": "never",
+            "runtime": runtime, "image": image, "pull": "never",
             "_aorta_trial_env": { "FAKE_TS_SCRIPT": script.to_string() },
         });
         let mut trial = Self::new(&own, Value::Null);
@@ -78,7 +87,12 @@ impl Controlled {
     /// When the engine does not answer.
     pub fn containers(&self) -> String {
         let filter = format!("label=ts-bench.out={}", self.out().display());
-        docker(&["ps", "-a", "--no-trunc", "--filter", &filter, "--format", "{{.Names}} {{.State}}"])
+        client(self.client(), &["ps", "-a", "--no-trunc", "--filter", &filter, "--format", "{{.Names}} {{.State}}"])
+    }
+
+    /// The client of its runtime.
+    fn client(&self) -> &str {
+        self.config["runtime"].as_str().unwrap_or("docker")
     }
 
     /// With more changes.
@@ -189,10 +203,10 @@ impl Controlled {
 impl Drop for Controlled {
     fn drop(&mut self) {
         // A test that failed must not leave its engine behind.
-        if self.config["runtime"] == json!("docker") {
+        if self.config["runtime"] != json!("process") {
             let names = self.containers();
             for name in names.lines().filter_map(|line| line.split(' ').next()) {
-                let _ = Command::new("docker").args(["rm", "-f", name]).output();
+                let _ = Command::new(self.client()).args(["rm", "-f", name]).output();
             }
         }
         for process in self.processes() {
@@ -201,13 +215,18 @@ impl Drop for Controlled {
     }
 }
 
-/// One call of the client that must work; its stdout.
+/// One call of docker that must work; its stdout.
+pub fn docker(args: &[&str]) -> String {
+    client("docker", args)
+}
+
+/// One call of a container client that must work; its stdout.
 ///
 /// # Panics
 /// When it does not.
-pub fn docker(args: &[&str]) -> String {
-    let out = Command::new("docker").args(args).output().expect("docker");
-    assert!(out.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+pub fn client(program: &str, args: &[&str]) -> String {
+    let out = Command::new(program).args(args).output().expect(program);
+    assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 

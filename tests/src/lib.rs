@@ -2,6 +2,7 @@
 
 pub mod controlled;
 pub mod engine;
+pub mod interrupts;
 pub mod needs;
 pub mod patience;
 pub mod ports;

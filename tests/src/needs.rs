@@ -27,6 +27,20 @@ pub fn docker(test: &str) -> bool {
     answers
 }
 
+/// Whether podman is here and can run a container of this image, which it may not where it lacks cgroups or rights.
+pub fn podman(test: &str, image: &str) -> bool {
+    let run = std::process::Command::new("podman")
+        .args(["run", "--rm", "--network", "host", "--pull", "never", image, "/bin/tokenspeed", "version"])
+        .output();
+    let lacks = match run {
+        Ok(out) if out.status.success() => return true,
+        Ok(out) => String::from_utf8_lossy(&out.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    skip(test, &format!("podman cannot run a container here ({lacks})"));
+    false
+}
+
 /// Whether agent and stand-in run in an empty image (`make build` leaves such ones in `dist/`).
 pub fn static_programs(test: &str) -> bool {
     let interpreter = b"/lib64/ld-linux-x86-64.so.2\0";

@@ -12,19 +12,6 @@ fn hang(kind: &str) -> Value {
     json!({ "bench": { "faults": [{ "on": { "kind": kind }, "before": ["hang"] }] } })
 }
 
-fn never_ready() -> Value {
-    json!({ "control": { "health": { "sequence": [503] } } })
-}
-
-/// Phases that a trial can be held in: script, and what the journal says in it.
-fn phases() -> [(&'static str, Value, &'static str); 3] {
-    [
-        ("wait_health", never_ready(), "\"wait_health\""),
-        ("warmup", hang("warmup"), "\"step_started\""),
-        ("measure", hang("measured"), "\"name\":\"measure\""),
-    ]
-}
-
 #[test]
 fn a_sound_trial_passes_and_leaves_its_exports() {
     let ended = Controlled::new(&json!({}), json!({})).run();
@@ -80,25 +67,6 @@ fn files_of_this_trial_alone_are_removed_row_249() {
         .collect();
     assert_eq!(left, [""; 0]);
     assert!(foreign.exists());
-}
-
-#[test]
-fn every_signal_in_every_phase_rows_218_219() {
-    for (phase, script, said) in phases() {
-        for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
-            let mut running = Controlled::new(&json!({}), script.clone()).start();
-            running.until_journal(said);
-            running.controller().signal(signal);
-            let ended = running.end();
-            assert_eq!(ended.status.signal(), Some(signal as i32), "{signal} in {phase}: {}", ended.stderr);
-            assert_eq!(ended.reasons(), ["interrupted"], "{signal} in {phase}: {}", ended.document);
-            let detail = &ended.document["failure_details"][0];
-            assert_eq!(detail["signal"], json!(signal.as_str()));
-            assert_eq!(detail["phase"], json!(phase));
-            assert_eq!(detail["step"], if phase == "measure" { json!(1) } else { Value::Null });
-            ended.controlled.assert_nothing_left();
-        }
-    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use agent::status::{Handle, LogFiles, Status};
 use proto::event::{EventBody, Figures, Phase, ProcessSample, Step, StepKind};
 use proto::names::RunToken;
 use serde_json::{Value, json};
+use tests::controlled::Controlled;
 use tests::needs;
 
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -153,4 +154,41 @@ fn a_stock_client_follows_a_trial_from_reflection_alone() {
     assert_eq!(lines, "/yBub3QgdXRmLTgK", "base64 of the bytes as they were");
     assert_eq!(items.last().unwrap()["closing"]["reason"], "trial over");
     rpc.stop();
+}
+
+#[test]
+fn a_stock_client_follows_a_trial_in_a_real_container() {
+    let test = "a_stock_client_follows_a_trial_in_a_real_container";
+    if !needs::docker(test) || !needs::static_programs(test) {
+        return;
+    }
+    let Some(venv) = needs::venv(test, "grpc") else { return };
+    // The first measured step waits long enough for the client to be there.
+    let slow = json!({ "engine": { "ttft_ms": 3000 } });
+    let running = Controlled::docker(&json!({ "generate_probe": false, "warmup_steps": 0 }), &slow).start();
+    running.until_journal("\"step_started\"");
+    let out = running.trial().out();
+    let socket = std::fs::read_dir(&out).unwrap().flatten().map(|entry| entry.path());
+    let socket = socket.into_iter().find(|path| path.extension().is_some_and(|end| end == "sock")).unwrap();
+    let client = Client::start(&venv, &[socket.to_str().unwrap(), "--metrics"]);
+    assert!(client.next()["metrics"]["tsbench_trial"].is_string());
+    for name in ["", "tsbench.v1.Agent", "tokenspeed"] {
+        assert_eq!(client.next(), json!({"health": {name: "SERVING"}}));
+    }
+    assert!(client.next()["services"].is_array());
+    assert!(client.next()["methods"].is_object());
+    let status = client.next()["status"]["status"].clone();
+    assert!(socket.to_str().unwrap().contains(status["token"].as_str().unwrap()), "{status}");
+    let mut items = Vec::new();
+    while items.last().is_none_or(|item: &Value| item.get("closing").is_none()) {
+        items.push(client.next()["item"].clone());
+    }
+    let events: Vec<u64> = items.iter().filter_map(|item| item["event"]["seq"].as_str()?.parse().ok()).collect();
+    assert!(events.iter().copied().eq(1..=events.len() as u64), "every event once, in order: {events:?}");
+    let finished = items.iter().filter(|item| item["event"]["step_finished"].is_object()).count();
+    assert_eq!(finished, 2, "{items:?}");
+    assert_eq!(items.last().unwrap()["closing"]["reason"], "trial over");
+    let ended = running.end();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    ended.controlled.assert_nothing_left();
 }

@@ -15,7 +15,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// Creates the output directory with its parents, or accepts one that can be written.
 pub fn create_out_dir(dir: &Path) -> Result<(), UsageError> {
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.and_then(|()| writable_dir(dir)).map_err(|e| cannot_create(dir, &e))
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -96,13 +96,17 @@ fn nowhere() -> Stdio {
 }
 
 /// Creates a file of ours afresh, for appending: what an earlier run with the same token left goes first, and
-/// no link is followed.
+/// no link is followed. Nobody else may read what children print; only where the folder belongs to another uid (a
+/// container that runs as root for a caller who does not) must its owner be able to.
 pub(super) fn create_log(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    OpenOptions::new().append(true).create_new(true).mode(0o644).custom_flags(libc::O_NOFOLLOW).open(path)
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let own = std::fs::metadata(folder)?.uid() == nix::unistd::geteuid().as_raw();
+    let mode = if own { 0o600 } else { 0o644 };
+    OpenOptions::new().append(true).create_new(true).mode(mode).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
 /// An exit status as a shell shows it: 128 + n for a signal.

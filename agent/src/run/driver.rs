@@ -14,6 +14,7 @@ use proto::event::{EventBody, Phase, ProcessSample};
 use proto::exit::AgentExit;
 use proto::finding::{Finding, FindingId};
 use proto::marker::Marker;
+use proto::secret::Secrets;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -139,14 +140,14 @@ fn record_panics() {
     }));
 }
 
-fn follow_lines(hub: &EventHub, name: &str, every: Duration) -> Follower<LogSource> {
-    let hub = hub.clone();
+fn follow_lines(hub: &EventHub, secrets: &Secrets, name: &str, every: Duration) -> Follower<LogSource> {
+    let (hub, secrets) = (hub.clone(), secrets.clone());
     let mut splitter = LineSplitter::new(Limits::default().line_bytes);
     Follower::start(name, every, move |source, bytes: &[u8]| {
         if bytes.is_empty() {
-            splitter.finish(|line| hub.log(source, line));
+            splitter.finish(|line| hub.log(source, &secrets.hide(line)));
         } else {
-            splitter.push(bytes, |line| hub.log(source, line));
+            splitter.push(bytes, |line| hub.log(source, &secrets.hide(line)));
         }
     })
 }
@@ -164,6 +165,7 @@ impl Driver {
     fn open(setup: Setup) -> Self {
         let plan = &setup.plan;
         let hub = EventHub::new(Limits::default());
+        let secrets = Secrets::among(setup.environment.iter().map(|(name, value)| (name, value)));
         let status = Status::new(&plan.token, &plan.model, plan.warmup_steps, plan.steps, plan.load.num_prompts);
         let (out, error) = Out::open(&plan.out_dir.join(proto::names::markers(&plan.token)));
         let (tx, rx) = mpsc::channel(256);
@@ -172,8 +174,8 @@ impl Driver {
         let now = Instant::now();
         let mut driver = Self {
             machine: Machine::new(Arc::clone(plan), setup.timings.read_back_tries),
-            server_lines: follow_lines(&hub, "server-log", every),
-            bench_lines: follow_lines(&hub, "bench-log", every),
+            server_lines: follow_lines(&hub, &secrets, "server-log", every),
+            bench_lines: follow_lines(&hub, &secrets, "bench-log", every),
             bench_copy: copy_to_stderr(every),
             sampler: Some(Sampler::new(setup.roots.proc.clone())),
             status: watch::Sender::new(status),

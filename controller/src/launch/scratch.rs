@@ -163,15 +163,16 @@ fn trust_scratch(path: &Path, stat: &FileStat, uid: u32) -> Result<(), HostError
     Err(HostError::new(Some(KEY), shown(path), message, hint))
 }
 
-/// Creates, fills, locks, renames and deletes a file: what caches and exports need (failure scenario FS-73).
+/// Bytes that a trial finds room for before it starts; a disk or quota that is full by then is the host's fault.
+const ROOM: i64 = 1 << 20;
+
+/// Creates, fills, locks, renames and deletes a file: what caches and exports need (failure scenarios FS-73, FS-83).
 fn writable(dir: &OwnedFd, path: &Path) -> Result<(), HostError> {
     let [first, second] = ["probe", "probed"].map(|name| format!(".{name}.{}", std::process::id()));
     let create = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let attempt = || -> nix::Result<()> {
-        let mut file = File::from(openat(dir, first.as_str(), create, Mode::from_bits_truncate(0o600))?);
-        // A full disk still takes names.
-        let full = |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        file.write_all(&[0; 4096]).map_err(full)?;
+        let file = File::from(openat(dir, first.as_str(), create, Mode::from_bits_truncate(0o600))?);
+        nix::fcntl::posix_fallocate(&file, 0, ROOM)?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
         nix::fcntl::renameat(dir, first.as_str(), dir, second.as_str())?;
         drop(lock);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use proto::secret::Secrets;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
@@ -52,6 +53,8 @@ pub struct Streams {
     stdout: Arc<Mutex<Captured>>,
     stderr: Arc<Mutex<Captured>>,
     readers: Vec<JoinHandle<()>>,
+    /// What the client was given and must not be quoted with.
+    secrets: Secrets,
 }
 
 fn open(shared: &Mutex<Captured>) -> MutexGuard<'_, Captured> {
@@ -76,6 +79,7 @@ impl Client {
         let mut child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the child has no process id"))?;
+        let secrets = Secrets::among(launch.env.iter().map(|(name, value)| (name, value)));
         let (stdout, stderr) = (Arc::default(), Arc::default());
         let mut readers = Vec::new();
         if let Some(stream) = child.stdout.take() {
@@ -84,7 +88,7 @@ impl Client {
         if let Some(stream) = child.stderr.take() {
             readers.push(tokio::spawn(drain(stream, Arc::clone(&stderr))));
         }
-        Ok(Self { child, pid, streams: Streams { stdout, stderr, readers } })
+        Ok(Self { child, pid, streams: Streams { stdout, stderr, readers, secrets } })
     }
 
     /// Its process id.
@@ -144,7 +148,7 @@ impl Streams {
 
     /// Tails of stdout and stderr.
     pub fn tails(&self) -> (String, String) {
-        (open(&self.stdout).tail.text(), open(&self.stderr).tail.text())
+        (open(&self.stdout).tail.text(&self.secrets), open(&self.stderr).tail.text(&self.secrets))
     }
 
     /// Whether the agent said anything on stdout.

@@ -291,7 +291,8 @@ impl Driver {
                 self.doubt.answered();
                 match look {
                     Look::Absent => {
-                        tracing::warn!("the container is gone and its client is still there");
+                        // Ordinary for an instant at every end; a client that never notices is `Cause::Hung`.
+                        tracing::debug!("the container is gone and its client is still there");
                         Some(Input::ContainerGone)
                     }
                     Look::Ours { .. } | Look::Foreign { .. } | Look::Unknown { .. } => None,

@@ -2,6 +2,7 @@
 //! UTF-8); marker lines of stdout are kept beside it for runs without a markers file.
 
 use proto::marker::Markers;
+use proto::secret::Secrets;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of a tail: 2,000 characters of four bytes, and room for what trimming takes away.
@@ -37,9 +38,9 @@ impl Tail {
         keep_last(&mut self.blank, BLANK_BYTES);
     }
 
-    /// The last 2,000 characters of the trimmed text (contract I.4).
-    pub fn text(&self) -> String {
-        crate::result::details::tail(&self.kept)
+    /// The last 2,000 characters of the trimmed text (contract I.4), without secrets.
+    pub fn text(&self, secrets: &Secrets) -> String {
+        crate::result::details::tail(&secrets.hide(&self.kept))
     }
 
     /// Bytes that were written altogether.
@@ -142,11 +143,11 @@ mod tests {
         let mut tail = Tail::default();
         tail.push("ä".repeat(5000).as_bytes());
         tail.push(b"  \n\n");
-        assert_eq!(tail.text(), "ä".repeat(2000));
+        assert_eq!(tail.text(&Secrets::default()), "ä".repeat(2000));
         let mut short = Tail::default();
         short.push(b"\n  x\n");
         short.push(b" y  \n");
-        assert_eq!(short.text(), "x\n y");
+        assert_eq!(short.text(&Secrets::default()), "x\n y");
     }
 
     /// FS-39.
@@ -166,7 +167,11 @@ mod tests {
             captured.tail.push(&blanks);
             captured.markers.push(&blanks);
         }
-        assert!(captured.tail.text().ends_with("TS_BENCH_STEP_START: 1"), "{}", captured.tail.text());
+        assert!(
+            captured.tail.text(&Secrets::default()).ends_with("TS_BENCH_STEP_START: 1"),
+            "{}",
+            captured.tail.text(&Secrets::default())
+        );
         assert_eq!(captured.markers.markers().step_starts, 1);
         assert!(captured.tail.kept.capacity() + captured.tail.blank.capacity() < 512 * 1024);
         assert!(captured.markers.line.capacity() <= 2 * MARKER_LINE);

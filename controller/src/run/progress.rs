@@ -105,7 +105,8 @@ impl Progress {
 
     /// Shows what is new.
     pub fn update(&mut self, view: &View<'_>) {
-        let label = label(view);
+        // Between two steps the last label stands.
+        let label = label(view).unwrap_or_else(|| self.phase.clone());
         match &self.shown {
             Shown::None => {}
             Shown::Bar(bar) => {
@@ -170,9 +171,9 @@ fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Phase and step, as people count.
-fn label(view: &View<'_>) -> String {
-    match &view.told.status.running {
+/// Phase and step, as people count; nothing between two steps.
+fn label(view: &View<'_>) -> Option<String> {
+    Some(match &view.told.status.running {
         Some(run) if view.phase == "warmup" || view.phase == "measure" => {
             let total = match run.step.kind {
                 StepKind::Warmup => view.warmup_steps,
@@ -181,6 +182,7 @@ fn label(view: &View<'_>) -> String {
             step_label(run.step.kind, run.step.number, total)
         }
         Some(_) | None => match view.phase {
+            "warmup" | "measure" => return None,
             "prepare" => "preparing".to_owned(),
             "start" => "starting".to_owned(),
             "wait_health" => "waiting for the server to be ready".to_owned(),
@@ -193,7 +195,7 @@ fn label(view: &View<'_>) -> String {
             "gpu_memory_wait" => "waiting for GPU memory".to_owned(),
             other => other.to_owned(),
         },
-    }
+    })
 }
 
 fn last_figures(view: &View<'_>) -> String {

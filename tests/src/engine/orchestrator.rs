@@ -12,7 +12,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -262,6 +262,7 @@ fn alone(action: &Action) -> io::Result<()> {
         Action::ForkStorm(count) => helper::fork_storm(*count),
         Action::Zombies(count) => helper::zombies(*count),
         Action::Spam(spam) => write_spam(spam),
+        Action::PrintEnv => print_env(&mut io::stderr().lock()),
         Action::Spawn(what) => helper::spawn(what, None).map(drop),
         Action::Hang | Action::Exit(_) | Action::ChildExit(_) | Action::Occupy(_) => Ok(()),
     }
@@ -279,6 +280,16 @@ pub fn die(signal: i32) -> io::Result<()> {
     }
     nix::sys::signal::raise(signal)?;
     Ok(())
+}
+
+/// Writes all variables, a line each, the longest first: a tail shows the short ones.
+pub fn print_env(to: &mut impl Write) -> io::Result<()> {
+    let mut all: Vec<_> = std::env::vars_os().collect();
+    all.sort_by_key(|(name, value)| std::cmp::Reverse(name.len() + value.len()));
+    for (name, value) in all {
+        writeln!(to, "{}={}", name.display(), value.display())?;
+    }
+    to.flush()
 }
 
 /// Writes nonsense to stderr, which ends up in the server's log.
@@ -477,9 +488,12 @@ impl Orchestrator {
                 Some(name) => self.tell(name, &Message::Hold(what.clone())),
                 None => alone(action)?,
             },
-            Action::Die(_) | Action::StopGroup | Action::ForkStorm(_) | Action::Zombies(_) | Action::Spam(_) => {
-                alone(action)?;
-            }
+            Action::Die(_)
+            | Action::StopGroup
+            | Action::ForkStorm(_)
+            | Action::Zombies(_)
+            | Action::Spam(_)
+            | Action::PrintEnv => alone(action)?,
         }
         Ok(None)
     }

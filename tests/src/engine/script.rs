@@ -425,6 +425,8 @@ pub enum Action {
     Zombies(u32),
     /// Writes to the log.
     Spam(Spam),
+    /// Writes its environment to the log, as a careless server does.
+    PrintEnv,
     /// More processes.
     Spawn(Spawn),
 }
@@ -566,6 +568,8 @@ pub enum Before {
     LateExport(u64),
     /// So many bytes on stdout.
     Stdout(u64),
+    /// Its environment on stdout.
+    PrintEnv,
     /// Exits: nothing sent, nothing written.
     Exit(u8),
     /// Sends nothing and waits for ever.

@@ -110,6 +110,7 @@ fn before(args: &BenchArgs, faults: &[&BenchFault]) -> io::Result<Option<u8>> {
                 }
                 out.flush()?;
             }
+            Before::PrintEnv => super::orchestrator::print_env(&mut io::stdout().lock())?,
             Before::Exit(code) => return Ok(Some(*code)),
             Before::Hang => loop {
                 nix::unistd::pause();
