@@ -1,12 +1,13 @@
 //! The whole interrupt matrix and the soak, as a table for `docs/interrupts.md`: `make interrupts`.
 
 use clap::Parser;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tests::interrupts::{Blow, Case, Phase, Runtime, Server, matrix, soak};
+use tests::interrupts::{Blow, Case, Phase, Runtime, Server, When, matrix, soak};
 
 /// Interrupts trials everywhere and looks at what is left.
 #[derive(Parser)]
@@ -56,52 +57,53 @@ fn play(what: &str, cases: &[Case], workers: usize) -> Vec<(Case, String)> {
     wrong.into_inner().expect("the list")
 }
 
-fn table(cases: &[Case], wrong: &[(Case, String)]) {
-    print!("\n| phase | server |");
-    Blow::ALL.iter().for_each(|blow| print!(" {blow:?} |"));
-    println!("\n|---|---|{}", "---|".repeat(Blow::ALL.len()));
-    for phase in Phase::ALL {
-        for server in Server::ALL {
-            print!("| {} | {server:?} |", phase.name());
-            for blow in Blow::ALL {
-                let here = |case: &&Case| {
-                    (case.blow, case.server) == (blow, server) && case.when == tests::interrupts::When::In(phase)
-                };
-                let played = cases.iter().filter(here).count();
-                let bad = wrong.iter().map(|(case, _)| case).filter(here).count();
-                print!(" {} |", if bad > 0 { format!("**{bad} of {played} wrong**") } else { "clean".into() });
-            }
-            println!();
-        }
+/// A row per phase and server, a column per blow.
+fn table(cases: &[Case], wrong: &[(Case, String)]) -> String {
+    let mut rows = vec![format!("| phase | server |{}", Blow::ALL.map(|blow| format!(" {blow:?} |")).concat())];
+    rows.push(format!("|---|---|{}", "---|".repeat(Blow::ALL.len())));
+    for (phase, server) in Phase::ALL.into_iter().flat_map(|phase| Server::ALL.map(|server| (phase, server))) {
+        let cell = |blow| {
+            let here = |case: &&Case| (case.blow, case.server, case.when) == (blow, server, When::In(phase));
+            let (played, bad) =
+                (cases.iter().filter(here).count(), wrong.iter().map(|(case, _)| case).filter(here).count());
+            if bad > 0 { format!(" **{bad} of {played} wrong** |") } else { " clean |".into() }
+        };
+        rows.push(format!("| {} | {server:?} |{}", phase.name(), Blow::ALL.map(cell).concat()));
     }
+    rows.join("\n")
 }
 
-fn main() -> ExitCode {
-    let args = Args::parse();
+/// Matrix and soak of one runtime; how many went wrong.
+fn report(runtime: Runtime, count: usize, args: &Args, out: &mut impl Write) -> io::Result<usize> {
+    writeln!(out, "\n## {runtime:?}")?;
     let mut all_wrong = 0;
-    for (runtime, count) in [(Runtime::Process, args.soak), (Runtime::Docker, args.docker_soak)] {
-        if runtime == Runtime::Docker && args.no_docker {
-            continue;
-        }
-        println!("\n## {runtime:?}");
-        if !args.no_matrix {
-            let cases = matrix(runtime);
-            let wrong = play(&format!("{runtime:?} matrix"), &cases, args.workers);
-            table(&cases, &wrong);
-            all_wrong += wrong.len();
-        }
-        let within = Duration::from_millis(if runtime == Runtime::Docker { 4000 } else { 2000 });
-        let cases = soak(args.seed, count, runtime, within);
-        let wrong = play(&format!("{runtime:?} soak"), &cases, args.workers);
-        println!(
-            "\n{count} random instants in the first {} ms, seed {}: {} clean, {} wrong",
-            within.as_millis(),
-            args.seed,
-            count - wrong.len(),
-            wrong.len()
-        );
-        wrong.iter().for_each(|(case, said)| println!("- {case}: {}", said.lines().next().unwrap_or_default()));
+    if !args.no_matrix {
+        let cases = matrix(runtime);
+        let wrong = play(&format!("{runtime:?} matrix"), &cases, args.workers);
+        writeln!(out, "\n{}", table(&cases, &wrong))?;
         all_wrong += wrong.len();
     }
-    ExitCode::from(u8::from(all_wrong > 0))
+    let within = Duration::from_secs(if runtime == Runtime::Docker { 4 } else { 2 });
+    let wrong = play(&format!("{runtime:?} soak"), &soak(args.seed, count, runtime, within), args.workers);
+    let clean = count - wrong.len();
+    let (secs, seed) = (within.as_secs(), args.seed);
+    writeln!(
+        out,
+        "\n{count} random instants in the first {secs} s, seed {seed}: {clean} clean, {} wrong",
+        wrong.len()
+    )?;
+    for (case, said) in &wrong {
+        writeln!(out, "- {case}: {}", said.lines().next().unwrap_or_default())?;
+    }
+    Ok(all_wrong + wrong.len())
+}
+
+fn main() -> io::Result<ExitCode> {
+    let args = Args::parse();
+    let mut out = io::stdout().lock();
+    let mut wrong = report(Runtime::Process, args.soak, &args, &mut out)?;
+    if !args.no_docker {
+        wrong += report(Runtime::Docker, args.docker_soak, &args, &mut out)?;
+    }
+    Ok(ExitCode::from(u8::from(wrong > 0)))
 }

@@ -1,12 +1,13 @@
 //! A trial under the controller: its folder, its script, its document, and what is left of it afterwards.
 
-use crate::patience::until;
+use crate::patience::{patience, until};
 use crate::processes::{Guarded, Process, all};
 use crate::programs;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
 
 /// A trial that can be run.
 #[derive(Debug)]
@@ -184,12 +185,21 @@ impl Controlled {
     /// # Panics
     /// When something is left after a while.
     pub fn assert_nothing_left(&self) {
-        until(&format!("nothing to be left of {}", self.folder().display()), || {
-            let files = files(&self.out());
-            let small = files.iter().any(|name| name.starts_with("lease.") || name.starts_with("agent."));
-            let listed = files_of_registry(self.folder());
-            (self.processes().is_empty() && !small && listed.is_empty()).then_some(())
-        });
+        let deadline = Instant::now() + patience();
+        loop {
+            let (processes, listed) = (self.processes(), files_of_registry(self.folder()));
+            let mut small = files(&self.out());
+            small.retain(|name| name.starts_with("lease.") || name.starts_with("agent."));
+            if processes.is_empty() && small.is_empty() && listed.is_empty() {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "left of {}: files {small:?}, on the list of living trials {listed:?}, processes {processes:#?}",
+                self.folder().display()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     /// Text of the trial's journal so far.

@@ -257,6 +257,7 @@ impl Case {
             let reap = reap.expect("reap");
             assert_eq!(reap.status.code(), Some(0), "{self}: {}", String::from_utf8_lossy(&reap.stderr));
         }
+        eprintln!("{self}");
         trial.assert_nothing_left();
     }
 }

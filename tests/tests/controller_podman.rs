@@ -69,7 +69,11 @@ fn failures_and_signals_end_alike_in_podman() {
     running.controller().signal(Signal::SIGTERM);
     let ended = running.end();
     assert_eq!(ended.status.signal(), Some(Signal::SIGTERM as i32), "{}", ended.stderr);
-    assert_eq!(ended.reasons(), ["interrupted"], "{}", ended.document);
+    assert_eq!(ended.reasons()[0], "interrupted", "{}", ended.document);
+    // A client that takes half a second for a query does not fit into the signal's budget: then the helper goes on.
+    let helped =
+        ended.reasons() == ["interrupted", "container_not_removed"] && ended.document["trial"]["reaper"].is_object();
+    assert!(ended.reasons().len() == 1 || helped, "{}", ended.document);
     tests::patience::until("no container", || ended.controlled.containers().is_empty().then_some(()));
     ended.controlled.assert_nothing_left();
 }

@@ -61,7 +61,11 @@ fn a_trial_ends_alike_with_the_stream_off() {
                 running.until_journal("\"kind\":\"measured\",\"number\":2");
                 running.controller().signal(Signal::SIGTERM);
             }
-            let ended = running.end();
+            let mut ended = running.end();
+            if signalled {
+                // How far the agent came in the signal's 1.5 s is the machine's business.
+                ended.document["trial"]["agent_verdict"] = Value::Null;
+            }
             ended.controlled.assert_nothing_left();
             ended
         };

@@ -4,7 +4,6 @@
 //! checked handle of its parent, never through a link, and it is the open directory that is checked.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 

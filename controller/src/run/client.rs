@@ -176,7 +176,12 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_panics_is_not_waited_for() {
         let failing = tokio::spawn(async { panic!("on purpose") });
-        let mut streams = Streams { stdout: Arc::default(), stderr: Arc::default(), readers: vec![failing] };
+        let mut streams = Streams {
+            stdout: Arc::default(),
+            stderr: Arc::default(),
+            readers: vec![failing],
+            secrets: Secrets::default(),
+        };
         open(&streams.stderr).tail.push(b"so far");
         tokio::time::timeout(Duration::from_secs(20), streams.finish(Duration::from_mins(1))).await.unwrap();
         assert_eq!(streams.tails(), (String::new(), "so far".to_owned()));
