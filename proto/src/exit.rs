@@ -106,7 +106,6 @@ pub fn guarded(command: impl FnOnce() -> ExitCode) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// FS-01.
     #[test]
     fn a_panic_is_70() {
         assert_eq!(AgentExit::Internal.code(), controller::INTERNAL);
@@ -114,6 +113,7 @@ mod tests {
         assert_eq!(guarded(|| unreachable!("on purpose")), ExitCode::from(70));
     }
 
+    /// FS-01.
     #[test]
     fn table_is_exact_both_ways() {
         let codes: Vec<u8> = AgentExit::ALL.iter().map(|e| e.code()).collect();

@@ -1,5 +1,4 @@
-//! A disk that fills up at each write of a trial: a failure with a reason, a document, and nothing left
-//! (FS-66, FS-83).
+//! A disk that fills up at each write of a trial: a failure with a reason, a document, and nothing left.
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -40,9 +39,9 @@ fn run_on(test: &str, size: &str, script: Value) -> Option<(Ended, Small)> {
 }
 
 #[test]
-fn a_full_disk_during_the_export_is_a_failure_with_a_reason() {
+fn a_full_disk_during_the_export_is_a_failure_with_a_reason_fs_66() {
     let pad = json!({ "bench": { "faults": [{ "on": { "kind": "measured", "step": 2 }, "document": [{ "pad": 8_000_000 }] }] } });
-    let test = "a_full_disk_during_the_export_is_a_failure_with_a_reason";
+    let test = "a_full_disk_during_the_export_is_a_failure_with_a_reason_fs_66";
     let Some((ended, _small)) = run_on(test, "2m", pad) else { return };
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     assert!(["bench_step_failed", "result_json_unusable"].contains(&ended.reasons()[0]), "{}", ended.document);
@@ -52,10 +51,10 @@ fn a_full_disk_during_the_export_is_a_failure_with_a_reason() {
 }
 
 #[test]
-fn a_disk_filled_by_the_servers_log_ends_in_order() {
+fn a_disk_filled_by_the_servers_log_ends_in_order_fs_83() {
     let spam = json!({ "faults": [{ "at": { "step": { "kind": "measured", "step": 1, "request": 1 } },
         "do": { "spam": { "bytes": 20_000_000, "newlines": false } } }] });
-    let test = "a_disk_filled_by_the_servers_log_ends_in_order";
+    let test = "a_disk_filled_by_the_servers_log_ends_in_order_fs_83";
     let Some((ended, _small)) = run_on(test, "2m", spam) else { return };
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     assert_eq!(ended.document["passed"], json!(false), "{}", ended.document);
@@ -64,8 +63,8 @@ fn a_disk_filled_by_the_servers_log_ends_in_order() {
 }
 
 #[test]
-fn a_full_disk_from_the_start_is_named() {
-    let test = "a_full_disk_from_the_start_is_named";
+fn a_full_disk_from_the_start_is_named_fs_83() {
+    let test = "a_full_disk_from_the_start_is_named_fs_83";
     let trial = Controlled::new(&json!({}), json!({}));
     let Some(small) = Small::new(test, &trial.folder().join("w"), "64k") else { return };
     std::fs::write(small.0.join("filler"), vec![0_u8; 65_536]).ok();

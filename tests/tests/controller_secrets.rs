@@ -1,5 +1,5 @@
 //! Secrets by name only: a canary in the host's environment turns up nowhere that a trial writes or shows, even where
-//! server and bench print their whole environment and die (failure scenarios FS-76, FS-77).
+//! server and bench print their whole environment and die.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -77,13 +77,13 @@ fn talkative() -> Value {
 }
 
 #[test]
-fn a_canary_is_seen_nowhere_in_the_process_runtime() {
+fn a_canary_is_seen_nowhere_in_the_process_runtime_fs_76_fs_77() {
     search(Controlled::new(&json!({}), talkative()));
 }
 
 #[test]
-fn a_canary_is_seen_nowhere_in_docker() {
-    let test = "a_canary_is_seen_nowhere_in_docker";
+fn a_canary_is_seen_nowhere_in_docker_fs_76_fs_77() {
+    let test = "a_canary_is_seen_nowhere_in_docker_fs_76_fs_77";
     if needs::docker(test) && needs::static_programs(test) {
         search(Controlled::docker(&json!({}), &talkative()));
     }
