@@ -1,10 +1,12 @@
 //! A sweep under test: its folder, its recipe, the script of its engine, and what is left of it afterwards.
 
 use crate::controlled::Controlled;
+use crate::patience::{patience, until_or};
 use crate::processes::Guarded;
 use crate::programs;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -114,6 +116,11 @@ impl Sweeping {
         Swept::of(&mut self.start(args))
     }
 
+    /// Names and states of the containers of this sweep's trials, a line each.
+    pub fn containers(&self) -> String {
+        self.place.containers()
+    }
+
     /// Nothing of any trial lives, no lease, no socket.
     pub fn assert_nothing_left(&self) {
         self.place.assert_nothing_left();
@@ -147,17 +154,21 @@ impl Swept {
     /// # Panics
     /// When it does not come.
     pub fn of(process: &mut Guarded) -> Self {
-        use std::io::Read as _;
-        let (mut out, mut err) = (process.child().stdout.take(), process.child().stderr.take());
-        let read = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = err.as_mut().map(|stream| stream.read_to_end(&mut text));
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        let mut stdout = Vec::new();
-        let _ = out.as_mut().map(|stream| stream.read_to_end(&mut stdout));
-        let stderr = read.join().unwrap_or_default();
-        let status = process.wait();
-        Self { status, stdout: String::from_utf8_lossy(&stdout).into_owned(), stderr }
+        let out = reader(process.child().stdout.take());
+        let err = reader(process.child().stderr.take());
+        let status = until_or("the end of the sweep", patience() * 6, || process.ended());
+        let (stdout, stderr) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+        Self { status, stdout, stderr }
     }
+}
+
+/// Reads a pipe to its end, beside whatever else is read.
+fn reader(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
 }

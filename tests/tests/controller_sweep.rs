@@ -7,9 +7,10 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::time::Duration;
+use tests::controlled::image;
 use tests::patience::until;
-use tests::programs;
 use tests::sweeping::{Sweeping, Swept};
+use tests::{needs, programs};
 
 /// Every path below a folder.
 fn tree(folder: &Path) -> Vec<String> {
@@ -264,6 +265,38 @@ fn a_killed_sweep_resumes_without_repeating_or_losing_a_trial() {
     sweep.assert_nothing_left();
     let halves: Vec<String> = tree(&sweep.out()).into_iter().filter(|path| path.contains(".tmp")).collect();
     assert_eq!(halves, [""; 0]);
+}
+
+/// The same in containers, which no signal to a process group reaches.
+#[test]
+fn a_killed_sweep_leaves_no_container() {
+    let test = "a_killed_sweep_leaves_no_container";
+    if !needs::docker(test) || !needs::static_programs(test) {
+        return;
+    }
+    let mut sweep = Sweeping::new();
+    sweep.recipe["trials"] = json!(1);
+    sweep.recipe["cells"].as_array_mut().expect("cells").truncate(1);
+    for (key, value) in [("runtime", json!("docker")), ("pull", json!("never")), ("require_gpu", json!(false))] {
+        sweep.recipe["workload_config"][key] = value;
+    }
+    sweep.recipe["cells"][0]["environment"] = json!({"docker": image()});
+    // Slow enough to be met while it measures.
+    let slow = json!({"engine": {"ttft_ms": 1500}});
+    sweep.recipe["cells"][0]["extra_env"] = json!({"FAKE_TS_SCRIPT": slow.to_string()});
+    let mut process = sweep.start(&[]);
+    until("the trial to measure", || {
+        assert_eq!(process.ended(), None, "the sweep ended before it was killed");
+        (sweep.measuring() == 1).then_some(())
+    });
+    assert!(sweep.containers().contains("running"), "{}", sweep.containers());
+    process.signal(Signal::SIGKILL);
+    process.wait();
+    until("the container to be gone", || sweep.containers().is_empty().then_some(()));
+    let swept = sweep.run(&["--resume"]);
+    assert_eq!(swept.status.code(), Some(0), "{}", swept.stderr);
+    assert_eq!(sweep.ended(), ["baseline-a:0 ok"]);
+    assert_eq!(sweep.containers(), "");
 }
 
 /// A trial that came to its end while nobody was there to file it counts, and is not run again.

@@ -19,6 +19,9 @@ use super::summary;
 use super::trial::{ExitStatus, TrialRecord, Verdict};
 use crate::run::signals::{Stop, Stops};
 
+/// Why trials are missing between two of them; still true where the sweep is killed.
+const UNDER_WAY: &str = "the sweep has not ended";
+
 /// How a sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -77,7 +80,7 @@ impl<'a> Sweep<'a> {
         if self.resumed > 0 {
             self.progress.say(&format!("sweep: {} trials are there already", self.resumed));
         }
-        self.write(Some("the sweep is running"))?;
+        self.write(Some(UNDER_WAY))?;
         let mut done = self.resumed;
         let mut stopped = None;
         'cells: for (position, cell) in self.plan.selected() {
@@ -99,7 +102,7 @@ impl<'a> Sweep<'a> {
                         break 'cells;
                     }
                 }
-                self.write(Some("the sweep is running"))?;
+                self.write(Some(UNDER_WAY))?;
             }
         }
         self.finish(stopped)

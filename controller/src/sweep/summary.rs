@@ -55,8 +55,9 @@ pub fn lines(view: &View<'_>) -> Vec<String> {
 fn totals(cells: &[&CellStats]) -> String {
     let count = |class| cells.iter().filter(|cell| Class::of(cell) == class).count();
     let resumed = cells.iter().filter(|cell| cell.resumed).count();
+    let noun = if cells.len() == 1 { "cell" } else { "cells" };
     let mut text = format!(
-        "{} cells: {} passed, {} failed, {} with errors",
+        "{} {noun}: {} passed, {} failed, {} with errors",
         cells.len(),
         count(Class::Passed),
         count(Class::Failed),
