@@ -239,7 +239,10 @@ impl Case {
         let kept = document["passed"] == json!(true) && matches!(self.when, When::After(_));
         assert!(kept || reasons.first() == Some(&"interrupted"), "{self}: {document}");
         if let When::In(phase) = self.when {
-            assert_eq!(reasons, ["interrupted"], "{self}: {document}");
+            // An engine that is too slow for the signal's 3.9 s leaves the rest to the helper, by name.
+            let helped = self.runtime == Runtime::Docker && document["trial"]["reaper"].is_object();
+            let wanted: &[&str] = if helped { &["interrupted", "container_not_removed"] } else { &["interrupted"] };
+            assert_eq!(reasons, wanted, "{self}: {document}");
             assert_eq!(document["failure_details"][0]["phase"], json!(phase.name()), "{self}");
         }
     }

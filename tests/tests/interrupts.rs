@@ -34,6 +34,11 @@ fn random_instants_fs_18_fs_19() {
 }
 
 #[test]
+fn random_instants_while_it_prepares() {
+    play(&soak(20_261_201, 40, Runtime::Process, Duration::from_millis(60)));
+}
+
+#[test]
 fn one_server_kind_per_phase_in_docker() {
     let test = "one_server_kind_per_phase_in_docker";
     if !needs::docker(test) || !needs::static_programs(test) {

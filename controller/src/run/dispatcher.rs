@@ -681,8 +681,7 @@ impl Driver {
 
     async fn die(&mut self) {
         let Some(stop) = self.first_stop else { return };
-        // A job that is given up here ends its client; nobody would once this process is gone.
-        let _ = tokio::time::timeout(Duration::from_millis(200), self.jobs.shutdown()).await;
+        let _ = tokio::time::timeout(Duration::from_millis(200), self.give_up_jobs()).await;
         if let Removal::NotProven { .. } = self.seen.removal
             && let Some(prepared) = &self.prepared
         {
@@ -703,6 +702,17 @@ impl Driver {
             tracing::error!("the result document could not be written: {error}");
         }
         self.end = Some(End::Signal(stop.stop.signal()));
+    }
+
+    /// A job that is given up ends its client; nobody would once this process is gone. A preparation that was just
+    /// done is taken over, since its lease and its entry on the list are there.
+    async fn give_up_jobs(&mut self) {
+        self.jobs.abort_all();
+        while let Some(joined) = self.jobs.join_next().await {
+            if let Ok(Done::Prepared(result)) = joined {
+                self.prepared = result.ok();
+            }
+        }
     }
 
     /// Gives back what ties the trial to this process, once nothing of it can be left.

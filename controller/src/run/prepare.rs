@@ -106,6 +106,7 @@ pub async fn prepare(
     let ports = start.ports;
     let launch = launch(start, client.as_ref());
 
+    let (runtime, tree) = runtime(&identity, program.clone())?;
     let lease = take_lease(&trial, &identity, &mut findings)?;
     let entry = Entry {
         token: identity.token.to_string(),
@@ -118,15 +119,16 @@ pub async fn prepare(
         agent: None,
     };
     // On the list before anything of it exists: what a dead controller left must be findable.
-    let registered = registry.register(&entry).map_err(|error| {
-        HostError::new(
-            None,
-            "registry",
-            format!("the trial cannot be listed: {error}"),
-            "make room on that file system",
-        )
-    })?;
-    let (runtime, tree) = runtime(&identity, program.clone())?;
+    let registered = match registry.register(&entry) {
+        Ok(registered) => registered,
+        Err(error) => {
+            if let Some(lease) = lease {
+                lease.retire();
+            }
+            let message = format!("the trial cannot be listed: {error}");
+            return Err(HostError::new(None, "registry", message, "make room on that file system"));
+        }
+    };
     Ok(Prepared {
         launch,
         runtime,
