@@ -65,7 +65,7 @@ impl Controlled {
         Self::container("docker", image(), changes, script)
     }
 
-    /// The same with podman ([`crate::podman`]).
+    /// The same with podman, in an image that it has.
     pub fn podman(image: &str, changes: &Value, script: &Value) -> Self {
         Self::container("podman", image, changes, script)
     }
