@@ -79,3 +79,26 @@ fn several_completions_per_prompt_on_a_gateway_that_sums() {
     assert_eq!(ended.document["failure_details"][0]["exit_code"], json!(59), "{}", ended.document);
     ended.controlled.assert_nothing_left();
 }
+
+#[test]
+fn conversations_bring_their_own_lengths() {
+    let test = "conversations_bring_their_own_lengths";
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = tests::words::conversations(folder.path(), 12);
+    let load = json!({ "dataset": "sharegpt", "dataset_path": path, "steps": 1, "warmup_steps": 0 });
+    let Some(ended) = run(test, &load, json!({})) else { return };
+    assert_eq!(ended.status.code(), Some(0), "{}\n{}", ended.stderr, ended.document);
+    let metrics = &ended.document["metrics"];
+    assert_eq!((&metrics["dataset"], &metrics["completed_total"]), (&json!("sharegpt"), &json!(12)));
+    // Lengths that nobody set are published as unknown, and the time per token is measured all the same.
+    assert_eq!((&metrics["input_len"], &metrics["output_len"]), (&Value::Null, &Value::Null), "{metrics}");
+    assert!(metrics["median_tpot_ms"].as_f64().is_some_and(|value| value > 0.0), "{metrics}");
+    ended.controlled.assert_nothing_left();
+
+    // Fewer conversations than prompts: the tool serves what there is and exits 0.
+    let mut short = load;
+    short["num_prompts"] = json!(20);
+    let Some(ended) = run(test, &short, json!({})) else { return };
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert_eq!(ended.document["failure_details"][0]["exit_code"], json!(55), "{}", ended.document);
+}

@@ -171,7 +171,7 @@ fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Phase and step, as people count; nothing between two steps.
+/// Phase and step, as people count; nothing between two steps and after the last.
 fn label(view: &View<'_>) -> Option<String> {
     Some(match &view.told.status.running {
         Some(run) if view.phase == "warmup" || view.phase == "measure" => {
@@ -182,9 +182,10 @@ fn label(view: &View<'_>) -> Option<String> {
             step_label(run.step.kind, run.step.number, total)
         }
         Some(_) | None => match view.phase {
-            "warmup" | "measure" => return None,
+            // The agent is done before the controller is, and the summary says so.
+            "warmup" | "measure" | "done" => return None,
             "prepare" => "preparing".to_owned(),
-            "start" => "starting".to_owned(),
+            "start" | "boot" => "starting".to_owned(),
             "wait_health" => "waiting for the server to be ready".to_owned(),
             "wait_generate" | "generate_probe" => "waiting for the first token".to_owned(),
             "read_back" => "reading back the sampling backend".to_owned(),
