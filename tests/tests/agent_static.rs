@@ -65,7 +65,8 @@ fn a_trial_in_an_empty_root_as_any_uid() {
 fn it_is_small_and_static() {
     let Some((agent, _)) = shipped("it_is_small_and_static") else { return };
     let bytes = std::fs::read(&agent).expect("the agent");
-    assert!(bytes.len() < 8 << 20, "{} bytes", bytes.len());
+    // As shipped, with the tokenizer.
+    assert!(bytes.len() < 10_000_000, "{} bytes", bytes.len());
     // ET_DYN without an interpreter segment: position independent and static.
     assert_eq!(bytes[16], 3, "not position independent");
     let number =

@@ -184,7 +184,7 @@ fn scratch_that_cannot_be_written_is_refused_fs_73() {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
             fs::create_dir(&root).unwrap();
-            mount(Some("tmpfs"), &root, Some("tmpfs"), MsFlags::empty(), Some("size=256k")).unwrap();
+            mount(Some("tmpfs"), &root, Some("tmpfs"), MsFlags::empty(), Some("size=4m")).unwrap();
             scratch::prepare(&place(&root), uid()).unwrap();
             if full {
                 let mut filler = fs::File::create(root.join("filler")).unwrap();

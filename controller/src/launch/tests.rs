@@ -185,7 +185,7 @@ fn a_bare_word_would_be_the_image() {
 }
 
 /// Every variable of ours, under settings that switch everything on.
-const EVERYTHING: &str = "{rollout: true, top_p: 0.9, max_concurrency: 8, serve_args: [a], bench_args: [b], \
+const EVERYTHING: &str = "{rollout: true, top_p: 0.9, max_concurrency: 8, serve_args: [a], bench_args: [--no-calibration], \
     hip_visible_devices: '0', hf_offline: true, bench_tool: native}";
 
 #[test]
