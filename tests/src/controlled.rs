@@ -91,9 +91,9 @@ impl Controlled {
         client(self.client(), &["ps", "-a", "--no-trunc", "--filter", &filter, "--format", "{{.Names}} {{.State}}"])
     }
 
-    /// The client of its runtime.
-    fn client(&self) -> &str {
-        self.config["runtime"].as_str().unwrap_or("docker")
+    /// The client that knows its containers; sweeps of a folder may have some of docker's whatever its own runtime.
+    fn client(&self) -> &'static str {
+        if self.config["runtime"] == json!("podman") { "podman" } else { "docker" }
     }
 
     /// With more changes.
