@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::plots::{Drawn, GRID, INK, WIDE, palette, panel, range, text, tick};
+use super::plots::{Drawn, WIDE, draw_axes, frame, palette, panel, range, text, tick};
 
 /// One line of a plot over concurrency.
 #[derive(Debug, Clone)]
@@ -27,28 +27,18 @@ pub fn draw(title: &str, unit: &str, series: &[Series]) -> Option<Drawn> {
     let (_, high) = range(series.iter().flat_map(|s| s.points.iter().flat_map(|(_, values)| values.iter().copied())))?;
     let last = (rungs.len().max(1) - 1) as f64;
     Some(panel(title, WIDE, |root| {
-        let mut chart = ChartBuilder::on(root)
-            .caption(title, text(14))
-            .margin(8)
-            .margin_right(16)
-            .x_label_area_size(34)
-            .y_label_area_size(62)
+        let mut chart = frame(root, title, 62)
             .build_cartesian_2d(-0.35..last + 0.35, 0.0..(high * 1.08).max(1e-6))
             .map_err(|e| e.to_string())?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .y_labels(6)
-            .y_label_formatter(&|value| tick(*value))
-            .y_desc(unit)
-            .label_style(text(11))
-            .axis_desc_style(text(11))
-            .axis_style(INK)
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .draw()
-            .map_err(|e| e.to_string())?;
+        draw_axes(
+            chart
+                .configure_mesh()
+                .disable_x_mesh()
+                .disable_x_axis()
+                .y_labels(6)
+                .y_label_formatter(&|value| tick(*value))
+                .y_desc(unit),
+        )?;
         for series in series {
             let colour = palette(series.colour);
             let mut line: Vec<(f64, f64)> = series

@@ -1,6 +1,7 @@
 //! Plots of a report as SVG fragments: distributions, throughput, requests over time, prompt lengths.
 
-use plotters::coord::ranged1d::Ranged;
+use plotters::chart::MeshStyle;
+use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use super::axes::Axis;
@@ -132,32 +133,20 @@ pub(crate) fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 fn curve_panel<X>(title: &str, x: X, curves: &[(RGBColor, Vec<(f64, f64)>)]) -> Drawn
 where
     X: plotters::coord::ranged1d::AsRangedCoord<Value = f64>,
-    X::CoordDescType: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
     panel(title, PANEL, |root| {
-        let mut chart = ChartBuilder::on(root)
-            .caption(title, text(14))
-            .margin(8)
-            .margin_right(16)
-            .x_label_area_size(34)
-            .y_label_area_size(44)
-            .build_cartesian_2d(x, 0.0..100.0)
-            .map_err(|e| e.to_string())?;
-        chart
-            .configure_mesh()
-            .x_labels(6)
-            .y_labels(6)
-            .x_label_formatter(&|value| tick(*value))
-            .y_label_formatter(&|value| format!("{value:.0}"))
-            .x_desc("milliseconds")
-            .y_desc("% of values")
-            .label_style(text(11))
-            .axis_desc_style(text(11))
-            .axis_style(INK)
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .draw()
-            .map_err(|e| e.to_string())?;
+        let mut chart = frame(root, title, 44).build_cartesian_2d(x, 0.0..100.0).map_err(|e| e.to_string())?;
+        draw_axes(
+            chart
+                .configure_mesh()
+                .x_labels(6)
+                .y_labels(6)
+                .x_label_formatter(&|value| tick(*value))
+                .y_label_formatter(&|value| format!("{value:.0}"))
+                .x_desc("milliseconds")
+                .y_desc("% of values"),
+        )?;
         for (colour, curve) in curves {
             chart
                 .draw_series(LineSeries::new(curve.iter().copied(), colour.stroke_width(2)))
@@ -179,6 +168,32 @@ pub(crate) fn tick(value: f64) -> String {
     } else {
         format!("{value:.2}")
     }
+}
+
+/// Caption and margins that every plot has; `left` pixels for the labels of the vertical axis.
+pub(crate) fn frame<'a, 'b>(
+    root: &'a DrawingArea<SVGBackend<'b>, plotters::coord::Shift>,
+    caption: &str,
+    left: u32,
+) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(root);
+    chart.caption(caption, text(14)).margin(8).margin_right(16).x_label_area_size(34).y_label_area_size(left);
+    chart
+}
+
+/// Draws axes and grid in the style that every plot has.
+pub(crate) fn draw_axes<X, Y>(mesh: &mut MeshStyle<'_, '_, X, Y, SVGBackend<'_>>) -> Result<(), String>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    mesh.label_style(text(11))
+        .axis_desc_style(text(11))
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .draw()
+        .map_err(|e| e.to_string())
 }
 
 /// Draws on a white panel; the SVG scales with the page.
@@ -229,29 +244,17 @@ pub fn over_time(report: &Report, cell: &Cell) -> Option<Drawn> {
     let colour = colour(report, &cell.label);
     let ((from, to), high) = (padded(from, to, false), high * 1.06 + 1e-6);
     Some(panel(&title, PANEL, |root| {
-        let mut chart = ChartBuilder::on(root)
-            .caption(&title, text(14))
-            .margin(8)
-            .margin_right(16)
-            .x_label_area_size(34)
-            .y_label_area_size(50)
-            .build_cartesian_2d(from..to, 0.0..high)
-            .map_err(|e| e.to_string())?;
-        chart
-            .configure_mesh()
-            .x_labels(6)
-            .y_labels(6)
-            .x_label_formatter(&|value| tick(*value))
-            .y_label_formatter(&|value| tick(*value))
-            .x_desc("seconds since the phase began")
-            .y_desc("TTFT ms")
-            .label_style(text(11))
-            .axis_desc_style(text(11))
-            .axis_style(INK)
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .draw()
-            .map_err(|e| e.to_string())?;
+        let mut chart = frame(root, &title, 50).build_cartesian_2d(from..to, 0.0..high).map_err(|e| e.to_string())?;
+        draw_axes(
+            chart
+                .configure_mesh()
+                .x_labels(6)
+                .y_labels(6)
+                .x_label_formatter(&|value| tick(*value))
+                .y_label_formatter(&|value| tick(*value))
+                .x_desc("seconds since the phase began")
+                .y_desc("TTFT ms"),
+        )?;
         let dots = points.iter().map(|(at, ttft, warmup)| {
             let style = if *warmup { colour.stroke_width(1) } else { colour.mix(0.55).filled() };
             Circle::new((*at, *ttft), if *warmup { 4 } else { 2 }, style)
@@ -268,28 +271,18 @@ pub fn lengths(report: &Report) -> Option<Drawn> {
     let most = counts.iter().flatten().max().copied().filter(|most| *most > 0)?;
     let width = 0.8 / arms.len() as f64;
     Some(panel("lengths", WIDE, |root| {
-        let mut chart = ChartBuilder::on(root)
-            .caption("measured requests by prompt tokens, as each server counted them", text(14))
-            .margin(8)
-            .margin_right(16)
-            .x_label_area_size(34)
-            .y_label_area_size(50)
+        let mut chart = frame(root, "measured requests by prompt tokens, as each server counted them", 50)
             .build_cartesian_2d(0.0..BIN_EDGES.len() as f64, 0.0..most as f64 * 1.08)
             .map_err(|e| e.to_string())?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .y_labels(6)
-            .y_label_formatter(&|value| tick(*value))
-            .y_desc("requests")
-            .label_style(text(11))
-            .axis_desc_style(text(11))
-            .axis_style(INK)
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .draw()
-            .map_err(|e| e.to_string())?;
+        draw_axes(
+            chart
+                .configure_mesh()
+                .disable_x_mesh()
+                .disable_x_axis()
+                .y_labels(6)
+                .y_label_formatter(&|value| tick(*value))
+                .y_desc("requests"),
+        )?;
         for (bin, counts) in counts.iter().enumerate() {
             let bars = counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(arm, count)| {
                 let left = bin as f64 + 0.1 + arm as f64 * width;

@@ -158,7 +158,8 @@ impl Progress {
     }
 }
 
-fn bar() -> ProgressBar {
+/// A moving line on stderr.
+pub(crate) fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {wide_msg}") {
         bar.set_style(style);

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use crate::report::plots::{Drawn, GRID, INK, WIDE, padded, palette, panel, range, text, tick};
+use crate::report::plots::{Drawn, INK, WIDE, draw_axes, frame, padded, palette, panel, range, text, tick};
 
 /// A value in a lane.
 #[derive(Debug, Clone, Copy)]
@@ -48,28 +48,19 @@ pub fn lanes(title: &str, unit: &str, from: From, lanes: &[Lane]) -> Option<Draw
     let longest = lanes.iter().map(|lane| lane.name.chars().count()).max().unwrap_or(0) as u32;
     let left = (longest * 7 + 16).clamp(60, 260);
     Some(panel(title, size, |root| {
-        let mut chart = ChartBuilder::on(root)
-            .caption(title, text(14))
-            .margin(8)
+        let mut chart = frame(root, title, left)
             .margin_right(24)
-            .x_label_area_size(34)
-            .y_label_area_size(left)
             .build_cartesian_2d(low..high, 0.0..count)
             .map_err(|e| e.to_string())?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .disable_y_axis()
-            .x_labels(8)
-            .x_label_formatter(&|value| tick(*value))
-            .x_desc(unit)
-            .label_style(text(11))
-            .axis_desc_style(text(11))
-            .axis_style(INK)
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .draw()
-            .map_err(|e| e.to_string())?;
+        draw_axes(
+            chart
+                .configure_mesh()
+                .disable_y_mesh()
+                .disable_y_axis()
+                .x_labels(8)
+                .x_label_formatter(&|value| tick(*value))
+                .x_desc(unit),
+        )?;
         for (at, lane) in lanes.iter().enumerate() {
             // The first cell is on top.
             let y = count - at as f64 - 0.5;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::Value;
 
 use super::book::Book;
@@ -13,6 +13,7 @@ use super::plan::Plan;
 use super::trial::{TrialRecord, Verdict};
 use crate::campaign::order::human;
 use crate::result::details::significant;
+use crate::run::progress::bar;
 
 /// Shows progress.
 #[derive(Debug)]
@@ -55,14 +56,6 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
-}
-
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {wide_msg}") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 /// Seconds that the trials still owed will take: what trials of the same cell took, else what trials took. `None`
