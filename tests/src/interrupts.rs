@@ -2,6 +2,7 @@
 //! (design section 6). The matrix and the soak are lists of such cases.
 
 use crate::controlled::{Controlled, Ended};
+use crate::engine::bench::dataset::Random;
 use crate::patience::until;
 use crate::programs;
 use nix::sys::signal::Signal;
@@ -276,8 +277,8 @@ pub fn matrix(runtime: Runtime) -> Vec<Case> {
 
 /// Cases at random instants of a trial; the same seed gives the same ones.
 pub fn soak(seed: u64, count: usize, runtime: Runtime, within: Duration) -> Vec<Case> {
-    let mut random = SplitMix(seed);
-    let mut pick = |n: usize| usize::try_from(random.next() % n as u64).unwrap_or(0);
+    let mut random = Random::new(seed.cast_signed());
+    let mut pick = |n: usize| usize::try_from(random.below(n as u64)).unwrap_or(0);
     let micros = usize::try_from(within.as_micros()).unwrap_or(usize::MAX);
     let one = |_| Case {
         blow: Blow::ALL[pick(5)],
@@ -286,17 +287,4 @@ pub fn soak(seed: u64, count: usize, runtime: Runtime, within: Duration) -> Vec<
         runtime,
     };
     (0..count).map(one).collect()
-}
-
-/// The published generator of that name: one line of state, good enough to scatter instants.
-struct SplitMix(u64);
-
-impl SplitMix {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
 }

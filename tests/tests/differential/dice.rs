@@ -1,25 +1,19 @@
 //! Chance with a seed: the same seed makes the same cases on every machine.
 
-/// SplitMix64.
+use tests::engine::bench::dataset::Random;
+
+/// The stand-in's generator, with the choices that cases are made of.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice(Random);
 
 impl Dice {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Random::new(seed.cast_signed()))
     }
 
     /// A number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound.max(1) as u64).unwrap_or(0)
+        usize::try_from(self.0.below(bound as u64)).unwrap_or(0)
     }
 
     /// One of a list.
